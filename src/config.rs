@@ -1,0 +1,165 @@
+//! The knobs of every role: one field each, with its environment variable, its default and the reason for it.
+//!
+//! Knobs that contradict each other refuse to start: [`Timing::checked`].
+
+use std::{net::SocketAddr, time::Duration};
+
+use clap::Args;
+
+/// `checkout api`: the checkout over HTTP.
+#[derive(Debug, Clone, Args)]
+pub struct ApiArgs {
+    /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
+    #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    #[command(flatten)]
+    pub gateway: GatewayClientArgs,
+    #[command(flatten)]
+    pub credentials: SecretArgs,
+    #[command(flatten)]
+    pub timing: Timing,
+    /// Most requests that run the protocol at once; one more is answered 503 before it claims anything.
+    #[arg(long, env = "CHECKOUT_RUNNING_MAX", default_value_t = 4096)]
+    pub running_max: usize,
+}
+
+/// `checkout worker`: recovery and the day partitions.
+#[derive(Debug, Clone, Args)]
+pub struct WorkerArgs {
+    /// Where health is served.
+    #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8084")]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    #[command(flatten)]
+    pub gateway: GatewayClientArgs,
+    #[command(flatten)]
+    pub timing: Timing,
+    /// Pause between two looks for work left behind, in milliseconds.
+    #[arg(long, env = "CHECKOUT_RECOVERY_PAUSE_MS", default_value_t = 1000)]
+    pub recovery_pause_ms: u64,
+}
+
+/// `checkout console`: the pages.
+#[derive(Debug, Clone, Args)]
+pub struct ConsoleArgs {
+    #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8081")]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    /// Base URL of the api, whose request log the first page shows.
+    #[arg(long, env = "CHECKOUT_API_URL", default_value = "http://127.0.0.1:8080")]
+    pub api_url: String,
+    #[command(flatten)]
+    pub credentials: SecretArgs,
+}
+
+/// `checkout gateway`: the mock payment gateway, another company.
+#[derive(Debug, Clone, Args)]
+pub struct MockGatewayArgs {
+    #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8082")]
+    pub listen: SocketAddr,
+    /// The gateway's own books. Without it, and with --in-memory, they last as long as the process.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// Keep the books in memory: for load, where the mock must not be what is measured.
+    #[arg(long, env = "CHECKOUT_GATEWAY_IN_MEMORY")]
+    pub in_memory: bool,
+    /// Execute every request anew, whatever its key: the gateway that a checkout must not trust.
+    #[arg(long)]
+    pub ignore_idempotency_keys: bool,
+    /// A fault with its probability, as `drop_after:0.004`. May be repeated.
+    #[arg(long = "fault", value_name = "NAME:PROBABILITY")]
+    pub faults: Vec<String>,
+    /// Seed of the fault draws. The same seed, key and attempt draw the same fate.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// The database that holds orders, records and the outbox.
+#[derive(Debug, Clone, Args)]
+pub struct DatabaseArgs {
+    /// PostgreSQL 15 or later, as `postgres://user:password@host:port/database`.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: String,
+    /// Connections this process keeps. Sized for two cores: more of them only queue inside PostgreSQL.
+    #[arg(long, env = "CHECKOUT_CONNECTIONS", default_value_t = 12)]
+    pub connections: u32,
+    /// Most requests that one claim or settle transaction carries. 1 is one transaction pair per order.
+    #[arg(long, env = "CHECKOUT_BATCH_LIMIT", default_value_t = 256)]
+    pub batch_limit: usize,
+    /// Claim transactions that may run at once, and as many settle transactions.
+    #[arg(long, env = "CHECKOUT_BATCH_LANES", default_value_t = 3)]
+    pub batch_lanes: usize,
+}
+
+/// How the payment gateway is reached.
+#[derive(Debug, Clone, Args)]
+pub struct GatewayClientArgs {
+    /// Base URL of the payment gateway.
+    #[arg(long, env = "CHECKOUT_GATEWAY_URL", default_value = "http://127.0.0.1:8082")]
+    pub gateway_url: String,
+    /// The secret key the gateway knows us by.
+    #[arg(long, env = "CHECKOUT_GATEWAY_KEY", default_value = "sk_test_checkout", hide_env_values = true)]
+    pub gateway_key: String,
+}
+
+/// What signs and checks the customers' bearer tokens.
+#[derive(Clone, Args)]
+pub struct SecretArgs {
+    /// Shared secret of the bearer tokens (HS256), at least 32 characters.
+    #[arg(long = "secret", env = "CHECKOUT_SECRET", hide_env_values = true)]
+    pub secret: String,
+}
+
+impl std::fmt::Debug for SecretArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretArgs(…)")
+    }
+}
+
+/// How long things may take. The database clock judges the lease and the expiry, ours only the budgets.
+#[derive(Debug, Clone, Args)]
+pub struct Timing {
+    /// A claim is its owner's for this long, in milliseconds; afterwards a retry or recovery takes it over.
+    #[arg(long, env = "CHECKOUT_LEASE_MS", default_value_t = 15_000)]
+    pub lease_ms: u64,
+    /// The client has its answer within this, in milliseconds. Phones give up at 10 s.
+    #[arg(long, env = "CHECKOUT_ANSWER_MS", default_value_t = 8_000)]
+    pub answer_ms: u64,
+    /// All attempts at the gateway of one request together, in milliseconds.
+    #[arg(long, env = "CHECKOUT_GATEWAY_BUDGET_MS", default_value_t = 6_000)]
+    pub gateway_budget_ms: u64,
+    /// How long a final answer is replayed, in hours: the default outlasts a weekend, the largest a week.
+    #[arg(long, env = "CHECKOUT_KEY_EXPIRY_HOURS", default_value_t = 72, value_parser = clap::value_parser!(u32).range(24..=168))]
+    pub key_expiry_hours: u32,
+    /// How long after its first send a charge may be sent again under the same gateway key, in hours.
+    /// The gateway forgets keys after 24.
+    #[arg(long, env = "CHECKOUT_RESEND_HOURS", default_value_t = 23, value_parser = clap::value_parser!(u32).range(1..=23))]
+    pub resend_hours: u32,
+}
+
+impl Timing {
+    /// Refuses knobs that contradict each other, naming both.
+    pub fn checked(self) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            self.gateway_budget_ms >= 100 && self.gateway_budget_ms < self.answer_ms,
+            "the gateway budget ({} ms) must be at least 100 ms and less than the answer time ({} ms): settling takes time too",
+            self.gateway_budget_ms,
+            self.answer_ms,
+        );
+        anyhow::ensure!(
+            self.lease_ms >= self.answer_ms + self.gateway_budget_ms,
+            "the lease ({} ms) must outlast the answer time and the gateway budget together ({} ms), or a slow owner is taken over while it charges",
+            self.lease_ms,
+            self.answer_ms + self.gateway_budget_ms,
+        );
+        Ok(self)
+    }
+
+    pub fn gateway_budget(&self) -> Duration {
+        Duration::from_millis(self.gateway_budget_ms)
+    }
+}

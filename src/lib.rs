@@ -1,0 +1,7 @@
+//! Checkout: a runnable reference for idempotent payments.
+
+pub mod config;
+pub mod ids;
+pub mod mock_gateway;
+pub mod money;
+pub mod serve;

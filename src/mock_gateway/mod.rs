@@ -1,0 +1,1 @@
+//! Another company: a mock payment gateway.
