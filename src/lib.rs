@@ -1,6 +1,9 @@
 //! Checkout: a runnable reference for idempotent payments.
 
 pub mod config;
+pub mod credential;
+pub mod database;
+pub mod idempotency;
 pub mod ids;
 pub mod mock_gateway;
 pub mod money;
