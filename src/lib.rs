@@ -1,5 +1,6 @@
 //! Checkout: a runnable reference for idempotent payments.
 
+pub mod charges;
 pub mod config;
 pub mod credential;
 pub mod database;
@@ -7,4 +8,7 @@ pub mod idempotency;
 pub mod ids;
 pub mod mock_gateway;
 pub mod money;
+pub mod orders;
+pub mod outbox;
 pub mod serve;
+pub mod wire;
