@@ -1,9 +1,11 @@
 //! Checkout: a runnable reference for idempotent payments.
 
 pub mod charges;
+pub mod checkout;
 pub mod config;
 pub mod credential;
 pub mod database;
+pub mod gateway;
 pub mod idempotency;
 pub mod ids;
 pub mod mock_gateway;
