@@ -1,11 +1,13 @@
 //! Checkout: a runnable reference for idempotent payments.
 
+pub mod app;
 pub mod charges;
 pub mod checkout;
 pub mod config;
 pub mod credential;
 pub mod database;
 pub mod gateway;
+pub mod http;
 pub mod idempotency;
 pub mod ids;
 pub mod mock_gateway;

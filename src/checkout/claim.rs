@@ -75,11 +75,7 @@ pub struct Claims {
 
 impl Claims {
     pub fn new(pool: PgPool, timing: &Timing) -> Self {
-        Self {
-            pool,
-            lease: Duration::from_millis(timing.lease_ms),
-            expiry: Duration::from_secs(u64::from(timing.key_expiry_hours) * 3600),
-        }
+        Self { pool, lease: Duration::from_millis(timing.lease_ms), expiry: timing.key_expiry() }
     }
 }
 

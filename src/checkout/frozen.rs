@@ -73,3 +73,11 @@ impl FrozenOrder {
 pub fn gateway_key(digest: ScopeDigest) -> String {
     format!("chk_{digest}")
 }
+
+/// The order that a scope bought, whether or not its record still exists.
+pub async fn bought_by(pool: &sqlx::PgPool, digest: ScopeDigest) -> anyhow::Result<Option<OrderId>> {
+    let mut connection = pool.acquire().await.context("no database connection")?;
+    let bought =
+        crate::orders::store::bought(&mut connection, &[digest.0]).await.context("asking what a key bought")?;
+    Ok(bought.get(&digest.0).copied().map(OrderId))
+}
