@@ -82,7 +82,8 @@ impl InProgress {
     /// `None` when another request holds the key.
     pub(super) fn hold<'a>(&'a self, key: &'a str) -> Option<Held<'a>> {
         let shard = &self.shards[self.hasher.hash_one(key) as usize % SHARDS];
-        lock(shard).insert(key.into()).then_some(Held { shard, key })
+        // Lazily: a `Held` made and thrown away would let go of somebody else's key.
+        lock(shard).insert(key.into()).then(|| Held { shard, key })
     }
 }
 
