@@ -1,2 +1,3 @@
-#[test]
-fn x() {}
+mod gateway_dialect;
+mod gateway_faults;
+mod gateway_world;
