@@ -1,2 +1,5 @@
-#[test]
-fn x() {}
+//! One test binary: one server for all of it, and a database of its own for every test that wants one.
+
+mod embedded_cluster;
+mod roles;
+mod support;

@@ -1,0 +1,3 @@
+//! The database: how we get one, connect to it and keep its schema.
+
+pub mod embedded;

@@ -1,0 +1,12 @@
+//! What the tests stand on. Question: how does a test get a real database and real processes, and leave neither behind?
+
+mod database;
+mod process;
+
+pub(crate) use self::{
+    database::TestDatabase,
+    process::{Process, is_running, wait_until},
+};
+
+/// The program under test.
+pub(crate) const CHECKOUT: &str = env!("CARGO_BIN_EXE_checkout");
