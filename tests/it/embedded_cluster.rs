@@ -72,7 +72,7 @@ async fn a_dropped_owner_takes_an_ephemeral_cluster_and_its_folder_along() {
     let cluster =
         Cluster::start(ClusterOptions { lifetime: Lifetime::Ephemeral, program: CHECKOUT.into() }).await.unwrap();
     let (server, guardian, folder) =
-        (cluster.server_pid().unwrap(), cluster.guardian_pid(), cluster.folder().to_owned());
+        (cluster.server_pid().unwrap(), cluster.guardian_pid(), cluster.folder().path().to_owned());
     assert!(folder.exists());
     drop(cluster);
     wait_until("the server is gone", || !is_running(server));

@@ -1,5 +1,6 @@
 //! One test binary: one server for all of it, and a database of its own for every test that wants one.
 
+mod demo;
 mod embedded_cluster;
 mod roles;
 mod support;

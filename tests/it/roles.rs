@@ -1,11 +1,11 @@
 //! A role starts on a free port, stops when it is asked to, and does not outlive its parent.
 
-use crate::support::{Process, is_running, wait_until};
+use crate::support::{Process, install_tls_provider, is_running, wait_until};
 
 #[tokio::test]
 async fn a_role_says_where_it_listens_and_stops_on_sigterm() {
     let (mut gateway, url) = Process::role("gateway", &["--in-memory"], &[]);
-    let answer = reqwest_client().get(format!("{url}/_mock/stats")).send().await.unwrap();
+    let answer = client().get(format!("{url}/_mock/stats")).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     let status = gateway.stop();
     assert!(status.success(), "{status}: {}", gateway.stderr());
@@ -32,8 +32,7 @@ fn an_error_is_one_line_and_exit_code_1() {
     assert_eq!(said.lines().filter(|line| line.starts_with("checkout: ")).count(), 1, "{said}");
 }
 
-fn reqwest_client() -> reqwest::Client {
-    // The provider is the whole process's: another test may have installed it.
-    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+fn client() -> reqwest::Client {
+    install_tls_provider();
     reqwest::Client::builder().no_proxy().build().unwrap()
 }

@@ -17,9 +17,18 @@ use super::account::{ServerAccount, closed_folder_above, we_are_root};
 /// A log older than this run is moved aside when it is larger.
 const LOG_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+/// Does the data outlive its owner?
+#[derive(Debug, Clone)]
+pub enum Lifetime {
+    /// Kept in this folder.
+    Kept(PathBuf),
+    /// In a temporary folder that is removed at the end.
+    Ephemeral,
+}
+
 /// A data folder that is ours alone until this value is dropped.
 #[derive(Debug)]
-pub(super) struct DataFolder {
+pub struct DataFolder {
     path: PathBuf,
     _lock: File,
     /// Removes a short-lived folder if we fail before a guardian has taken that duty over.
@@ -27,13 +36,20 @@ pub(super) struct DataFolder {
 }
 
 impl DataFolder {
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+    pub fn open(lifetime: &Lifetime) -> anyhow::Result<Self> {
+        match lifetime {
+            Lifetime::Kept(path) => Self::kept(path),
+            Lifetime::Ephemeral => Self::ephemeral(),
+        }
+    }
+
+    fn kept(path: &Path) -> anyhow::Result<Self> {
         create_open_to_all(path)?;
         let path = path.canonicalize().with_context(|| format!("cannot enter {}", path.display()))?;
         Self::locked(path, None)
     }
 
-    pub(super) fn ephemeral() -> anyhow::Result<Self> {
+    fn ephemeral() -> anyhow::Result<Self> {
         let mut parent = std::env::temp_dir();
         if we_are_root() && closed_folder_above(&parent).is_some() {
             // A private TMPDIR of root's is closed to the server's account.
@@ -62,7 +78,7 @@ impl DataFolder {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -70,8 +86,9 @@ impl DataFolder {
         self.path.join("postgres")
     }
 
-    pub(super) fn log(&self) -> PathBuf {
-        self.path.join("log").join("postgres.log")
+    /// The log of one part of the stack.
+    pub fn log_of(&self, part: &str) -> PathBuf {
+        self.path.join("log").join(part).with_extension("log")
     }
 
     pub(super) fn is_ephemeral(&self) -> bool {

@@ -22,8 +22,8 @@ use std::{
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-pub use self::folder::{default_data_folder, open_log, random_secret, write_private};
-use self::{account::ServerAccount, folder::DataFolder, programs::Programs};
+pub use self::folder::{DataFolder, Lifetime, default_data_folder, open_log, random_secret, write_private};
+use self::{account::ServerAccount, programs::Programs};
 
 /// Names the short-lived folders: the guardian removes no other.
 const EPHEMERAL_PREFIX: &str = "checkout-";
@@ -43,15 +43,6 @@ pub struct ClusterOptions {
     pub program: PathBuf,
 }
 
-/// Does the data outlive the cluster's owner?
-#[derive(Debug, Clone)]
-pub enum Lifetime {
-    /// Kept in this folder.
-    Kept(PathBuf),
-    /// In a temporary folder that is removed at the end.
-    Ephemeral,
-}
-
 /// A running cluster. Dropped without [`Cluster::stop`], it stops all the same, a moment later.
 #[derive(Debug)]
 pub struct Cluster {
@@ -65,10 +56,7 @@ impl Cluster {
     /// Starts the cluster, creating it where it is new.
     pub async fn start(options: ClusterOptions) -> anyhow::Result<Self> {
         let account = ServerAccount::detect()?;
-        let mut folder = match &options.lifetime {
-            Lifetime::Kept(path) => DataFolder::open(path)?,
-            Lifetime::Ephemeral => DataFolder::ephemeral()?,
-        };
+        let mut folder = DataFolder::open(&options.lifetime)?;
         account.can_reach(folder.path())?;
         let programs = Programs::find(major_of_data(&folder.cluster())).await?;
         let password = folder.password(&account)?;
@@ -81,18 +69,18 @@ impl Cluster {
         for _ in 0..PORTS_TRIED_MAX {
             let port = free_port()?;
             let arguments = settings::arguments(&folder.cluster(), port, wal_compression);
-            let log_length = std::fs::metadata(folder.log()).map_or(0, |found| found.len());
+            let log_length = std::fs::metadata(log_of_server(&folder)).map_or(0, |found| found.len());
             let mut guardian = spawn_guardian(&options.program, &folder, &programs, arguments)?;
             if until_ready(&mut guardian).await? {
                 folder.hand_over();
                 return Ok(Self { folder, port, password, guardian });
             }
-            let complaint = complaint_after(&folder.log(), log_length);
+            let complaint = complaint_after(&log_of_server(&folder), log_length);
             anyhow::ensure!(
                 complaint.contains("Address already in use"),
                 "PostgreSQL {} does not start: {complaint} (log: {})",
                 programs.major(),
-                folder.log().display(),
+                log_of_server(&folder).display(),
             );
         }
         anyhow::bail!("no port stayed free long enough for PostgreSQL, {PORTS_TRIED_MAX} tried")
@@ -139,8 +127,8 @@ impl Cluster {
         }
     }
 
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    pub fn folder(&self) -> &DataFolder {
+        &self.folder
     }
 
     pub fn guardian_pid(&self) -> u32 {
@@ -180,6 +168,10 @@ fn initialise(folder: &DataFolder, programs: &Programs, account: &ServerAccount)
     std::fs::rename(&unfinished, folder.cluster()).context("cannot put the new cluster in its place")
 }
 
+fn log_of_server(folder: &DataFolder) -> PathBuf {
+    folder.log_of("postgres")
+}
+
 fn free_port() -> anyhow::Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
     Ok(listener.local_addr()?.port())
@@ -192,7 +184,7 @@ fn spawn_guardian(
     server_arguments: Vec<String>,
 ) -> anyhow::Result<Child> {
     let mut command = Command::new(program);
-    command.arg("guardian").arg("--cluster").arg(folder.cluster()).arg("--log").arg(folder.log());
+    command.arg("guardian").arg("--cluster").arg(folder.cluster()).arg("--log").arg(log_of_server(folder));
     if folder.is_ephemeral() {
         command.arg("--remove-afterwards").arg(folder.path());
     }

@@ -1,10 +1,7 @@
 //! A database per test, cloned from one that was migrated once. The server is ours, durable, and ends with this process:
 //! a test binary has no hook for its end, but its guardian notices.
 
-use std::{
-    path::Path,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use checkout::database::embedded::{Cluster, ClusterOptions, Lifetime};
 use sqlx::{
@@ -55,16 +52,8 @@ async fn start() -> Cluster {
     let cluster = Cluster::start(ClusterOptions { lifetime: Lifetime::Ephemeral, program }).await.expect("a cluster");
     cluster.create_database(TEMPLATE).await.expect("the template");
     let pool = PgPool::connect(&cluster.url(TEMPLATE)).await.expect("connect");
-    migrate(&pool).await;
+    checkout::database::migrate(&pool).await.expect("migrate");
     // A template with a connection to it cannot be cloned.
     pool.close().await;
     cluster
-}
-
-async fn migrate(pool: &PgPool) {
-    let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    if migrations.exists() {
-        let migrator = sqlx::migrate::Migrator::new(migrations).await.expect("migrations");
-        migrator.run(pool).await.expect("migrate");
-    }
 }

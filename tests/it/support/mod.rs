@@ -10,3 +10,8 @@ pub(crate) use self::{
 
 /// The program under test.
 pub(crate) const CHECKOUT: &str = env!("CARGO_BIN_EXE_checkout");
+
+/// The provider is the whole process's, so the first test that needs one installs it for all.
+pub(crate) fn install_tls_provider() {
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+}
