@@ -7,9 +7,10 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::Context;
 use checkout::{
     config::{ApiArgs, ConsoleArgs, MockGatewayArgs, WorkerArgs},
+    credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
     demo::{self, DemoArgs, DemoState},
-    http::credential,
+    ids::CustomerId,
     stop, telemetry,
 };
 use clap::{Args, Parser, Subcommand};
@@ -137,7 +138,8 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
         Some(secret) => secret.clone(),
         None => DemoState::read(args.data_dir.as_deref())?.secret,
     };
-    println!("{}", credential::mint(&secret, args.customer, Duration::from_secs(args.ttl_hours * 60 * 60)));
+    let customer = Subject::Customer(CustomerId(args.customer));
+    println!("{}", Credentials::new(&secret)?.mint(customer, Duration::from_secs(args.ttl_hours * 60 * 60))?);
     Ok(())
 }
 

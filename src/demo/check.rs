@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{DemoState, Ports, Stack, StackOptions, say};
-use crate::{database::embedded::Lifetime, http::credential};
+use crate::{database::embedded::Lifetime, ids::CustomerId};
 
-const CUSTOMER: i64 = 42;
+const CUSTOMER: CustomerId = CustomerId(42);
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// Longer than the api's own limit: an answer that never comes must be the api's fault, not our impatience.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -192,7 +192,7 @@ impl Api {
                 .context("cannot build an HTTP client")?,
             orders_url: format!("{}/v1/orders", state.api_url),
             ledger_url: format!("{}/_mock/ledger", state.gateway_url),
-            token: credential::mint(&state.secret, CUSTOMER, TOKEN_TTL),
+            token: state.token(CUSTOMER, TOKEN_TTL)?,
         })
     }
 

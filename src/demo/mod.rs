@@ -52,10 +52,13 @@ pub async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Result<()> 
     options.database_url = args.database_url;
     options.progress = say;
     let stack = Stack::start(options, &stop).await?;
-    say(&welcome::text(&stack));
-    stop.cancelled().await;
-    say("Stopping.");
-    stack.stop().await
+    let welcomed = welcome::text(&stack).map(|text| say(&text));
+    if welcomed.is_ok() {
+        stop.cancelled().await;
+        say("Stopping.");
+    }
+    stack.stop().await?;
+    welcomed
 }
 
 fn lifetime(args: &DemoArgs) -> anyhow::Result<Lifetime> {

@@ -143,14 +143,12 @@ impl Stack {
             "worker" => self.options.worker_arguments.clone(),
             _ => Vec::new(),
         };
-        let mut environment =
-            vec![("DATABASE_URL", self.state.database_url.clone()), ("CHECKOUT_SECRET", self.state.secret.clone())];
-        for (name, url) in
-            [("CHECKOUT_GATEWAY_URL", &self.state.gateway_url), ("CHECKOUT_API_URL", &self.state.api_url)]
-        {
-            if !url.is_empty() {
-                environment.push((name, url.clone()));
-            }
+        let mut environment = vec![("DATABASE_URL", self.state.database_url.clone())];
+        if role != "gateway" {
+            // Another company, which knows neither our secrets nor our addresses.
+            environment.push(("CHECKOUT_SECRET", self.state.secret.clone()));
+            environment.push(("CHECKOUT_GATEWAY_URL", self.state.gateway_url.clone()));
+            environment.push(("CHECKOUT_API_URL", self.state.api_url.clone()));
         }
         let part = Part::start(PartSpec {
             role,

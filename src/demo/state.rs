@@ -1,11 +1,18 @@
 //! `demo.json`: what other commands need to find a running stack. Question: where is it, and what is its secret?
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::database::embedded::{default_data_folder, random_secret, write_private};
+use crate::{
+    credential::{Credentials, Subject},
+    database::embedded::{default_data_folder, random_secret, write_private},
+    ids::CustomerId,
+};
 
 /// Written when the stack is ready, for its owner's eyes only; removed when it stops.
 #[derive(Clone, Serialize, Deserialize)]
@@ -36,6 +43,11 @@ impl DemoState {
         let text = std::fs::read_to_string(&file)
             .with_context(|| format!("no running demo found, cannot read {}", file.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{} is damaged", file.display()))
+    }
+
+    /// A bearer token that this stack's api accepts.
+    pub fn token(&self, customer: CustomerId, lasting: Duration) -> anyhow::Result<String> {
+        Credentials::new(&self.secret)?.mint(Subject::Customer(customer), lasting)
     }
 
     pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {

@@ -5,18 +5,18 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::Stack;
-use crate::http::credential;
+use crate::ids::CustomerId;
 
-const CUSTOMER: i64 = 42;
+const CUSTOMER: CustomerId = CustomerId(42);
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const ONE_GRINDER: &str =
     r#"{"items":[{"sku":"grinder","quantity":1}],"total":4299,"currency":"eur","payment_method":"pm_card_visa"}"#;
 const TWO_GRINDERS: &str =
     r#"{"items":[{"sku":"grinder","quantity":2}],"total":8598,"currency":"eur","payment_method":"pm_card_visa"}"#;
 
-pub(super) fn text(stack: &Stack) -> String {
+pub(super) fn text(stack: &Stack) -> anyhow::Result<String> {
     let state = stack.state();
-    let token = credential::mint(&state.secret, CUSTOMER, TOKEN_TTL);
+    let token = state.token(CUSTOMER, TOKEN_TTL)?;
     let key = Uuid::new_v4();
     let order = |body: &str| {
         format!(
@@ -27,7 +27,7 @@ pub(super) fn text(stack: &Stack) -> String {
     };
     let console = state.console_url.as_deref().unwrap_or("not started");
     let folder = stack.folder().path().display();
-    format!(
+    Ok(format!(
         "Ready.\n\n\
          api      {}\nconsole  {console}\ngateway  {}\ndata     {folder} (logs in {folder}/log)\n\n\
          A fresh order: 201, and the customer is charged once.\n{}\n\n\
@@ -39,5 +39,5 @@ pub(super) fn text(stack: &Stack) -> String {
         order(ONE_GRINDER),
         order(ONE_GRINDER),
         order(TWO_GRINDERS),
-    )
+    ))
 }

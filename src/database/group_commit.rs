@@ -1,0 +1,140 @@
+//! Group commit: one transaction for everything that queued while the previous one ran. How can one order per
+//! transaction pair be the plain path and still be fast? By being the batch of one.
+//!
+//! No delay is ever added: a lane that is free takes what is there, be it one item or [`limit`](Limits::batch). Under load
+//! the queue fills while a transaction runs, and the batches grow by themselves. Items are answered only after their
+//! transaction committed; a batch that fails is run again item by item, so that one bad item fails alone.
+
+use std::{future::Future, sync::Arc};
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+/// What a queue feeds: a transaction over a slice.
+pub trait Batch: Send + Sync + 'static {
+    type Item: Send + Sync + 'static;
+    type Verdict: Send + 'static;
+
+    /// Runs all items in one transaction and returns one verdict per item, in order, after the commit. Runs again with the
+    /// same items when the commit's acknowledgement was lost, so it must recognise its own work.
+    fn run(&self, items: &[Self::Item]) -> impl Future<Output = sqlx::Result<Vec<Self::Verdict>>> + Send;
+}
+
+/// The bounds of one queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most items one transaction carries.
+    pub batch: usize,
+    /// Transactions that may run at once.
+    pub lanes: usize,
+    /// Most items that wait. One more is refused at once.
+    pub waiting: usize,
+}
+
+/// Why an item has no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum NoVerdict {
+    /// Nothing was done: the queue is full.
+    #[error("the queue is full")]
+    Overloaded,
+    /// The database failed. Whether this item was committed is unknown; asking again finds out.
+    #[error("the database failed: {0}")]
+    Database(#[source] sqlx::Error),
+    /// The queue was closed: the process is stopping.
+    #[error("the queue is closed")]
+    Closed,
+}
+
+type Answer<B> = oneshot::Sender<Result<<B as Batch>::Verdict, NoVerdict>>;
+
+struct Waiting<B: Batch> {
+    item: B::Item,
+    answer: Answer<B>,
+}
+
+/// The queue in front of a [`Batch`]. Clones share it.
+pub struct GroupCommit<B: Batch> {
+    queue: mpsc::Sender<Waiting<B>>,
+}
+
+impl<B: Batch> Clone for GroupCommit<B> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone() }
+    }
+}
+
+impl<B: Batch> std::fmt::Debug for GroupCommit<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupCommit").field("free", &self.queue.capacity()).finish()
+    }
+}
+
+impl<B: Batch> GroupCommit<B> {
+    /// Starts the lanes. They end when the last clone of the queue is gone and everything in it is answered; they are
+    /// never cancelled, because a cancelled `BEGIN` would poison its connection.
+    pub fn start(batch: B, limits: Limits) -> Self {
+        let (queue, items) = mpsc::channel(limits.waiting.max(1));
+        let (batch, items) = (Arc::new(batch), Arc::new(Mutex::new(items)));
+        for _ in 0..limits.lanes.max(1) {
+            tokio::spawn(lane(Arc::clone(&batch), Arc::clone(&items), limits.batch.max(1)));
+        }
+        Self { queue }
+    }
+
+    /// Queues one item and waits for its verdict. Dropping the future gives up the answer, not the work.
+    pub async fn submit(&self, item: B::Item) -> Result<B::Verdict, NoVerdict> {
+        let (answer, verdict) = oneshot::channel();
+        self.queue.try_send(Waiting { item, answer }).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => NoVerdict::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => NoVerdict::Closed,
+        })?;
+        verdict.await.unwrap_or(Err(NoVerdict::Closed))
+    }
+}
+
+async fn lane<B: Batch>(batch: Arc<B>, queue: Arc<Mutex<mpsc::Receiver<Waiting<B>>>>, limit: usize) {
+    loop {
+        let mut taken = Vec::new();
+        // The lock is held while waiting: the lanes take turns, and the first free one takes all there is.
+        if queue.lock().await.recv_many(&mut taken, limit).await == 0 {
+            return;
+        }
+        let (items, answers): (Vec<_>, Vec<_>) = taken.into_iter().map(|w| (w.item, w.answer)).unzip();
+        match run_all(&*batch, &items).await {
+            Ok(verdicts) => {
+                for (answer, verdict) in answers.into_iter().zip(verdicts) {
+                    // A receiver that is gone belongs to a request that was given up; its work is committed all the same.
+                    let _ = answer.send(Ok(verdict));
+                }
+            }
+            Err(error) => run_apart(&*batch, error, &items, answers).await,
+        }
+    }
+}
+
+/// After a failed batch: its items one by one, so that one bad item fails alone.
+async fn run_apart<B: Batch>(batch: &B, error: sqlx::Error, items: &[B::Item], mut answers: Vec<Answer<B>>) {
+    tracing::warn!(%error, items = items.len(), "a transaction failed");
+    if items.len() == 1 {
+        if let Some(answer) = answers.pop() {
+            let _ = answer.send(Err(NoVerdict::Database(error)));
+        }
+        return;
+    }
+    for (item, answer) in items.iter().zip(answers) {
+        let verdict = run_all(batch, std::slice::from_ref(item)).await;
+        let verdict = verdict.and_then(|mut only| only.pop().ok_or(sqlx::Error::RowNotFound));
+        let _ = answer.send(verdict.map_err(NoVerdict::Database));
+    }
+}
+
+async fn run_all<B: Batch>(batch: &B, items: &[B::Item]) -> sqlx::Result<Vec<B::Verdict>> {
+    let verdicts = batch.run(items).await?;
+    if verdicts.len() == items.len() {
+        Ok(verdicts)
+    } else {
+        Err(sqlx::Error::Protocol(format!("{} verdicts for {} items", verdicts.len(), items.len())))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use std::sync::Mutex as Guard;
+
+use tokio::sync::Semaphore;
+
+use super::*;
+
+/// Doubles numbers, fails on 13, and remembers the batches it saw. Runs only while the gate has a permit.
+struct Doubler {
+    gate: Arc<Semaphore>,
+    seen: Arc<Guard<Vec<Vec<u64>>>>,
+}
+
+impl Batch for Doubler {
+    type Item = u64;
+    type Verdict = u64;
+
+    async fn run(&self, items: &[u64]) -> sqlx::Result<Vec<u64>> {
+        self.gate.acquire().await.map_err(|_| sqlx::Error::PoolClosed)?.forget();
+        self.seen.lock().map_err(|_| sqlx::Error::PoolClosed)?.push(items.to_vec());
+        if items.contains(&13) { Err(sqlx::Error::RowNotFound) } else { Ok(items.iter().map(|n| n * 2).collect()) }
+    }
+}
+
+struct Bench {
+    gate: Arc<Semaphore>,
+    seen: Arc<Guard<Vec<Vec<u64>>>>,
+    queue: GroupCommit<Doubler>,
+}
+
+fn bench(limits: Limits) -> Bench {
+    let (gate, seen) = (Arc::new(Semaphore::new(0)), Arc::new(Guard::new(Vec::new())));
+    let queue = GroupCommit::start(Doubler { gate: gate.clone(), seen: seen.clone() }, limits);
+    Bench { gate, seen, queue }
+}
+
+async fn submitted(
+    queue: &GroupCommit<Doubler>,
+    numbers: &[u64],
+) -> Vec<tokio::task::JoinHandle<Result<u64, NoVerdict>>> {
+    let mut running = Vec::new();
+    for &number in numbers {
+        let queue = queue.clone();
+        running.push(tokio::spawn(async move { queue.submit(number).await }));
+        tokio::task::yield_now().await;
+    }
+    running
+}
+
+#[tokio::test]
+async fn what_queues_while_a_transaction_runs_becomes_one_batch() {
+    let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
+    let running = submitted(&bench.queue, &[1, 2, 3, 4, 5]).await;
+    bench.gate.add_permits(2);
+    for (number, verdict) in (1..).zip(running) {
+        assert_eq!(verdict.await.unwrap().unwrap(), number * 2);
+    }
+    assert_eq!(*bench.seen.lock().unwrap(), [vec![1], vec![2, 3, 4, 5]]);
+}
+
+#[tokio::test]
+async fn a_limit_of_one_is_the_plain_path() {
+    let bench = bench(Limits { batch: 1, lanes: 1, waiting: 100 });
+    let running = submitted(&bench.queue, &[1, 2, 3]).await;
+    bench.gate.add_permits(3);
+    for verdict in running {
+        verdict.await.unwrap().unwrap();
+    }
+    assert_eq!(*bench.seen.lock().unwrap(), [vec![1], vec![2], vec![3]]);
+}
+
+#[tokio::test]
+async fn one_bad_item_fails_alone() {
+    let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
+    let running = submitted(&bench.queue, &[1, 2, 13, 4]).await;
+    bench.gate.add_permits(100);
+    let mut verdicts = Vec::new();
+    for verdict in running {
+        verdicts.push(verdict.await.unwrap().ok());
+    }
+    assert_eq!(verdicts, [Some(2), Some(4), None, Some(8)]);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once() {
+    let bench = bench(Limits { batch: 1, lanes: 1, waiting: 1 });
+    let running = submitted(&bench.queue, &[1]).await;
+    tokio::task::yield_now().await;
+    let waiting = submitted(&bench.queue, &[2]).await;
+    assert!(matches!(bench.queue.submit(3).await, Err(NoVerdict::Overloaded)));
+    bench.gate.add_permits(2);
+    for verdict in running.into_iter().chain(waiting) {
+        verdict.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_gives_up_loses_the_answer_not_the_work() {
+    let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
+    for given_up in submitted(&bench.queue, &[1, 2]).await {
+        given_up.abort();
+        let _ = given_up.await;
+    }
+    bench.gate.add_permits(10);
+    assert_eq!(bench.queue.submit(3).await.unwrap(), 6);
+    assert_eq!(bench.seen.lock().unwrap().concat(), [1, 2, 3]);
+}

@@ -1,0 +1,11 @@
+//! The room of keys: what was asked under a key, who runs it, and what was answered.
+//!
+//! It knows nothing of orders or gateways. [`decide`] is pure; [`store`] is its SQL; who joins them to a purchase is
+//! [`crate::checkout`].
+
+pub mod decide;
+pub mod fingerprint;
+pub mod key;
+pub mod partitions;
+pub mod record;
+pub mod store;

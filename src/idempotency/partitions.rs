@@ -1,0 +1,133 @@
+//! Day partitions: made ahead of midnight, dropped when nothing in them is needed any more.
+//!
+//! There is no default partition: a row that found no day of its own would make the day impossible to attach later. So days
+//! are made [`AHEAD_DAYS`] in advance, and readiness says how many are left.
+
+use anyhow::Context;
+use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool};
+use time::{Date, Duration, macros::format_description};
+
+/// Days that are made in advance: a weekend with every worker down, and one more.
+pub const AHEAD_DAYS: i64 = 3;
+
+/// One advisory lock for all maintainers, held by a session. The number is only a name.
+const MAINTENANCE_LOCK: i64 = 0x6461_7973;
+
+/// What one round of maintenance did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Maintained {
+    pub made: Vec<Date>,
+    pub dropped: Vec<Date>,
+    /// Past their time, but a record in them is unresolved.
+    pub kept: Vec<Date>,
+}
+
+/// Makes the days up to [`AHEAD_DAYS`] ahead and drops those past `expiry`. Only one maintainer works at a time; a second one
+/// waits, and then finds everything done.
+pub async fn maintain(pool: &PgPool, expiry: std::time::Duration) -> anyhow::Result<Maintained> {
+    let mut connection = pool.acquire().await.context("no database connection for partition maintenance")?;
+    sqlx::query!("SELECT pg_advisory_lock($1)", MAINTENANCE_LOCK).execute(&mut *connection).await?;
+    let maintained = maintain_alone(&mut connection, expiry).await;
+    let unlocked = sqlx::query!("SELECT pg_advisory_unlock($1)", MAINTENANCE_LOCK).fetch_one(&mut *connection).await;
+    if unlocked.is_err() {
+        // The lock would outlive this use of the connection; without the connection it cannot.
+        drop(connection.detach());
+    }
+    maintained
+}
+
+async fn maintain_alone(connection: &mut PgConnection, expiry: std::time::Duration) -> anyhow::Result<Maintained> {
+    let today = sqlx::query_scalar!(r#"SELECT db_day() AS "day!""#).fetch_one(&mut *connection).await?;
+    let mut maintained = Maintained::default();
+    let attached = attached_days(connection).await?;
+    for ahead in 0..=AHEAD_DAYS {
+        let day = today + Duration::days(ahead);
+        if !attached.contains(&day) {
+            make(connection, day).await.with_context(|| format!("making the partition of {day}"))?;
+            maintained.made.push(day);
+        }
+    }
+    // A record made in the last moment of a day expires `expiry` later; the day is needed until then.
+    let expiry = Duration::try_from(expiry).unwrap_or(Duration::MAX);
+    let now = sqlx::query_scalar!(r#"SELECT db_clock() AS "now!""#).fetch_one(&mut *connection).await?;
+    for day in attached {
+        let needed_until = (day + Duration::DAY).midnight().assume_utc().saturating_add(expiry);
+        if needed_until > now {
+            continue;
+        }
+        if has_unresolved(connection, day).await? {
+            tracing::warn!(%day, "a day past its expiry holds an unresolved key and is kept");
+            maintained.kept.push(day);
+        } else {
+            drop_day(connection, day).await.with_context(|| format!("dropping the partition of {day}"))?;
+            maintained.dropped.push(day);
+        }
+    }
+    Ok(maintained)
+}
+
+/// Days from today on that have a partition, today included. Zero means that claims fail now.
+pub async fn days_ahead(pool: &PgPool) -> anyhow::Result<usize> {
+    let mut connection = pool.acquire().await.context("no database connection")?;
+    let today = sqlx::query_scalar!(r#"SELECT db_day() AS "day!""#).fetch_one(&mut *connection).await?;
+    Ok(attached_days(&mut connection).await?.into_iter().filter(|day| *day >= today).count())
+}
+
+async fn attached_days(connection: &mut PgConnection) -> anyhow::Result<Vec<Date>> {
+    let names = sqlx::query_scalar!(
+        r#"SELECT c.relname AS "name!" FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+           WHERE i.inhparent = 'idempotency_records'::regclass AND NOT i.inhdetachpending ORDER BY 1"#
+    )
+    .fetch_all(connection)
+    .await?;
+    names.iter().map(|name| day_of(name)).collect()
+}
+
+fn day_of(partition: &str) -> anyhow::Result<Date> {
+    let day = partition.strip_prefix("idempotency_records_").unwrap_or(partition);
+    Date::parse(day, format_description!("[year]_[month]_[day]"))
+        .with_context(|| format!("the partition {partition} is not named after a day"))
+}
+
+fn name_of(day: Date) -> String {
+    format!("idempotency_records_{:04}_{:02}_{:02}", day.year(), u8::from(day.month()), day.day())
+}
+
+/// A table beside the parent, then an attach: that takes a lock which lets claims go on, where `CREATE … PARTITION OF` would
+/// stop them all.
+async fn make(connection: &mut PgConnection, day: Date) -> sqlx::Result<()> {
+    let (name, next) = (name_of(day), day + Duration::DAY);
+    // Half of each page stays free: a record grows from its request to its answer, and the update then stays on its page.
+    let statement = format!(
+        "CREATE TABLE IF NOT EXISTS {name} (
+             LIKE idempotency_records INCLUDING ALL,
+             CONSTRAINT {name}_day CHECK (day >= '{day}' AND day < '{next}')
+         ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
+         ALTER TABLE idempotency_records ATTACH PARTITION {name} FOR VALUES FROM ('{day}') TO ('{next}');
+         ALTER TABLE {name} DROP CONSTRAINT {name}_day"
+    );
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
+    Ok(())
+}
+
+async fn has_unresolved(connection: &mut PgConnection, day: Date) -> anyhow::Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM idempotency_records WHERE day = $1 AND state IN ('in_flight', 'unknown', 'needs_review')) AS "found!""#,
+        day
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(found)
+}
+
+/// Detached concurrently, so that claims go on, and outside any transaction, as PostgreSQL demands. Between the look and the
+/// drop nothing can become unresolved: new records belong to today, and a final record stays final.
+async fn drop_day(connection: &mut PgConnection, day: Date) -> sqlx::Result<()> {
+    let name = name_of(day);
+    for statement in
+        [format!("ALTER TABLE idempotency_records DETACH PARTITION {name} CONCURRENTLY"), format!("DROP TABLE {name}")]
+    {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
+    }
+    Ok(())
+}
