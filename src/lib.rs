@@ -1,5 +1,6 @@
 //! Checkout: a runnable reference for idempotent payments.
 
+pub mod audit;
 pub mod config;
 pub mod credential;
 pub mod database;
