@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod config;
+pub mod console;
 pub mod credential;
 pub mod database;
 pub mod idempotency;
