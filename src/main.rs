@@ -1,1 +1,161 @@
-fn main() {}
+//! The one program, in its roles. Question: which process does what, and how is each started?
+//!
+//! Without a subcommand it is the demo: every role on this machine, with a database of its own.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context;
+use checkout::{
+    config::{ApiArgs, ConsoleArgs, MockGatewayArgs, WorkerArgs},
+    credential::{Credentials, Subject},
+    database::embedded::guardian::{self, GuardianArgs},
+    demo::{self, DemoArgs, DemoState},
+    ids::CustomerId,
+    stop, telemetry,
+};
+use clap::{Args, Parser, Subcommand};
+
+/// A runnable reference for idempotent payments: one tap, one order, one charge.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = "Example:\n  checkout demo --base-port 9000")]
+struct Cli {
+    #[command(subcommand)]
+    role: Option<Role>,
+    #[command(flatten)]
+    demo: DemoArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The whole stack on this machine, with a PostgreSQL of its own (what runs without a subcommand).
+    #[command(
+        after_help = "Examples:\n  checkout demo\n  checkout demo --base-port 9000 --ephemeral\n  checkout demo --check"
+    )]
+    Demo(DemoArgs),
+    /// The checkout over HTTP.
+    #[command(
+        after_help = "Example:\n  DATABASE_URL=postgres://me@localhost/checkout CHECKOUT_SECRET=… checkout api --listen 127.0.0.1:8080"
+    )]
+    Api(ApiArgs),
+    /// The mock payment gateway: another company.
+    #[command(after_help = "Example:\n  checkout gateway --in-memory --fault drop_after:0.004 --seed 7")]
+    Gateway(MockGatewayArgs),
+    /// Recovery of work left behind, and the day partitions.
+    #[command(after_help = "Example:\n  DATABASE_URL=postgres://me@localhost/checkout checkout worker")]
+    Worker(WorkerArgs),
+    /// The pages.
+    #[command(
+        after_help = "Example:\n  DATABASE_URL=postgres://me@localhost/checkout CHECKOUT_SECRET=… checkout console --api-url http://127.0.0.1:8080"
+    )]
+    Console(ConsoleArgs),
+    /// Prints a bearer token for a customer.
+    #[command(
+        after_help = "Examples:\n  checkout token 42                    # signed with the running demo's secret\n  checkout token 42 --secret \"$CHECKOUT_SECRET\" --ttl-hours 1"
+    )]
+    Token(TokenArgs),
+    /// Audits a stack: the database against the gateway's own books.
+    #[command(
+        after_help = "Examples:\n  checkout verify                      # the running demo\n  checkout verify --database-url postgres://… --gateway-url http://127.0.0.1:8082"
+    )]
+    Verify(VerifyArgs),
+    /// Looks after an embedded server on behalf of the process that holds its stdin.
+    #[command(hide = true)]
+    Guardian(GuardianArgs),
+}
+
+#[derive(Debug, Args)]
+struct TokenArgs {
+    /// The customer's number.
+    #[arg(value_parser = clap::value_parser!(i64).range(1..))]
+    customer: i64,
+    /// The secret to sign with, instead of the running demo's.
+    #[arg(long, env = "CHECKOUT_SECRET", hide_env_values = true)]
+    secret: Option<String>,
+    /// The data folder of the running demo whose secret signs.
+    #[arg(long, env = "CHECKOUT_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// How long the token is good for, in hours.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=8760))]
+    ttl_hours: u64,
+}
+
+#[derive(Debug, Args)]
+struct VerifyArgs {
+    /// The data folder of the running demo to audit.
+    #[arg(long, env = "CHECKOUT_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// The database to audit, instead of the running demo's.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    database_url: Option<String>,
+    /// The gateway whose ledger is the other side.
+    #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
+    gateway_url: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    telemetry::start();
+    // The only TLS provider compiled in; without this line the first TLS client panics.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        eprintln!("checkout: a TLS provider is already installed");
+        return ExitCode::FAILURE;
+    }
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("checkout: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+    let ended = runtime.block_on(play(cli));
+    // Whatever still blocks a thread has been given up by its role already.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+async fn play(cli: Cli) -> anyhow::Result<()> {
+    let role = cli.role.unwrap_or(Role::Demo(cli.demo));
+    let stop = stop::token()?;
+    match role {
+        Role::Demo(args) => demo::run(args, stop).await,
+        Role::Api(args) => checkout::app::api(args, stop).await,
+        Role::Gateway(args) => checkout::mock_gateway::run(args, stop).await,
+        Role::Worker(args) => checkout::app::worker(args, stop).await,
+        Role::Console(args) => checkout::console::run(args, stop).await,
+        Role::Guardian(args) => guardian::run(args, stop).await,
+        Role::Token(args) => token(&args),
+        Role::Verify(args) => verify(args),
+    }
+}
+
+fn token(args: &TokenArgs) -> anyhow::Result<()> {
+    let secret = match &args.secret {
+        Some(secret) => secret.clone(),
+        None => DemoState::read(args.data_dir.as_deref())?.secret,
+    };
+    let customer = Subject::Customer(CustomerId(args.customer));
+    println!("{}", Credentials::new(&secret)?.mint(customer, Duration::from_secs(args.ttl_hours * 60 * 60))?);
+    Ok(())
+}
+
+/// STAND-IN: connected when the audit is there.
+fn verify(args: VerifyArgs) -> anyhow::Result<()> {
+    let (_database_url, _gateway_url) = match (args.database_url, args.gateway_url) {
+        (Some(database), Some(gateway)) => (database, gateway),
+        (database, gateway) => {
+            let state = DemoState::read(args.data_dir.as_deref())?;
+            (database.unwrap_or(state.database_url), gateway.unwrap_or(state.gateway_url))
+        }
+    };
+    anyhow::bail!("the audit is not connected yet")
+}
+
+/// The whole chain of causes in one line, whatever line breaks a cause brought with it.
+fn one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+}

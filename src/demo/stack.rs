@@ -1,0 +1,235 @@
+//! The stack: a database and the roles around it. Question: in which order do they come and go?
+//!
+//! PostgreSQL, the schema, the gateway, the api, the worker, the console; back in the opposite order, so that nobody
+//! loses what it still needs. What fails half way takes down what was started before it.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    part::{Part, PartSpec},
+    ports::{Ports, address},
+    state::{DemoState, secret_of},
+};
+use crate::database::embedded::{Cluster, ClusterOptions, DataFolder, Lifetime};
+
+const DATABASE: &str = "checkout";
+/// From listening to answering health.
+const READY_MAX: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What to start, and how.
+#[derive(Debug, Clone)]
+pub struct StackOptions {
+    /// The `checkout` program: every role is a child process of it.
+    pub program: PathBuf,
+    pub lifetime: Lifetime,
+    pub ports: Ports,
+    /// A database somebody else runs, instead of a cluster of our own.
+    pub database_url: Option<String>,
+    /// The benchmark has no use for pages.
+    pub console: bool,
+    /// Further flags, such as `--in-memory` or `--fault drop_after:0.004`.
+    pub gateway_arguments: Vec<String>,
+    /// Further flags, such as `--batch-limit 1`.
+    pub api_arguments: Vec<String>,
+    pub worker_arguments: Vec<String>,
+    /// Told what happens, a line at a time.
+    pub progress: fn(&str),
+}
+
+impl StackOptions {
+    pub fn new(program: PathBuf, lifetime: Lifetime, ports: Ports) -> Self {
+        Self {
+            program,
+            lifetime,
+            ports,
+            database_url: None,
+            console: true,
+            gateway_arguments: Vec::new(),
+            api_arguments: Vec::new(),
+            worker_arguments: Vec::new(),
+            progress: |_| {},
+        }
+    }
+}
+
+/// A running stack. Dropped without [`Stack::stop`], its processes notice and end on their own.
+#[derive(Debug)]
+pub struct Stack {
+    options: StackOptions,
+    database: Database,
+    parts: Vec<Part>,
+    state: DemoState,
+}
+
+/// Whose server it is.
+#[derive(Debug)]
+enum Database {
+    Ours(Cluster),
+    Given(DataFolder),
+}
+
+impl Database {
+    fn folder(&self) -> &DataFolder {
+        match self {
+            Self::Ours(cluster) => cluster.folder(),
+            Self::Given(folder) => folder,
+        }
+    }
+}
+
+impl Stack {
+    /// Returns once every part answers, or with nothing left running.
+    pub async fn start(options: StackOptions, stop: &CancellationToken) -> anyhow::Result<Self> {
+        options.ports.check_free().await?;
+        let (database, database_url) = start_database(&options).await?;
+        let mut stack = Self {
+            state: DemoState {
+                api_url: String::new(),
+                console_url: None,
+                gateway_url: String::new(),
+                worker_url: String::new(),
+                database_url,
+                secret: String::new(),
+            },
+            options,
+            database,
+            parts: Vec::new(),
+        };
+        let started = tokio::select! {
+            started = stack.start_parts() => started,
+            () = stop.cancelled() => Err(anyhow::anyhow!("stopped while starting")),
+        };
+        match started {
+            Ok(()) => Ok(stack),
+            Err(error) => {
+                if let Err(second) = stack.stop().await {
+                    tracing::warn!("after a failed start: {second:#}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_parts(&mut self) -> anyhow::Result<()> {
+        self.state.secret = secret_of(self.database.folder().path())?;
+        self.tell("creating the schema");
+        let pool = PgPool::connect(&self.state.database_url).await.context("cannot connect to the database")?;
+        crate::database::migrate(&pool).await.context("cannot create the schema")?;
+        pool.close().await;
+        let ports = self.options.ports;
+        self.state.gateway_url = self.start_part("gateway", ports.gateway).await?;
+        self.state.api_url = self.start_part("api", ports.api).await?;
+        self.state.worker_url = self.start_part("worker", ports.worker).await?;
+        if self.options.console {
+            self.state.console_url = Some(self.start_part("console", ports.console).await?);
+        }
+        self.until_all_answer().await?;
+        self.state.write(self.database.folder().path())
+    }
+
+    async fn start_part(&mut self, role: &'static str, port: u16) -> anyhow::Result<String> {
+        self.tell(&format!("starting the {role}"));
+        let arguments = match role {
+            "gateway" => self.options.gateway_arguments.clone(),
+            "api" => self.options.api_arguments.clone(),
+            "worker" => self.options.worker_arguments.clone(),
+            _ => Vec::new(),
+        };
+        let mut environment = vec![("DATABASE_URL", self.state.database_url.clone())];
+        if role != "gateway" {
+            // Another company, which knows neither our secrets nor our addresses.
+            environment.push(("CHECKOUT_SECRET", self.state.secret.clone()));
+            environment.push(("CHECKOUT_GATEWAY_URL", self.state.gateway_url.clone()));
+            environment.push(("CHECKOUT_API_URL", self.state.api_url.clone()));
+        }
+        let part = Part::start(PartSpec {
+            role,
+            program: self.options.program.clone(),
+            arguments,
+            environment,
+            listen: address(port),
+            log: self.database.folder().log_of(role),
+            progress: self.options.progress,
+        })
+        .await?;
+        let url = part.url.clone();
+        self.parts.push(part);
+        Ok(url)
+    }
+
+    async fn until_all_answer(&self) -> anyhow::Result<()> {
+        self.tell("waiting until every part is ready");
+        let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
+        for part in &self.parts {
+            // The gateway is another company: it has its own idea of a health page.
+            let path = if part.role == "gateway" { "/_mock/stats" } else { "/readyz" };
+            let url = format!("{}{path}", part.url);
+            let since = Instant::now();
+            while !client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                let (role, log) = (part.role, part.log.display());
+                anyhow::ensure!(part.pid().is_some(), "the {role} ended before it was ready (log: {log})");
+                anyhow::ensure!(since.elapsed() < READY_MAX, "the {role} listens, but is not ready (log: {log})");
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests under way are answered, then the parts end, the gateway and PostgreSQL last.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        DemoState::remove(self.database.folder().path())?;
+        let (gateway, others): (Vec<Part>, Vec<Part>) = self.parts.drain(..).partition(|part| part.role == "gateway");
+        futures_util::future::join_all(others.into_iter().map(Part::stop)).await;
+        futures_util::future::join_all(gateway.into_iter().map(Part::stop)).await;
+        match self.database {
+            Database::Ours(cluster) => cluster.stop().await,
+            Database::Given(_) => Ok(()),
+        }
+    }
+
+    fn tell(&self, line: &str) {
+        (self.options.progress)(line);
+    }
+
+    /// Where everything is, and the secret.
+    pub fn state(&self) -> &DemoState {
+        &self.state
+    }
+
+    pub fn folder(&self) -> &DataFolder {
+        self.database.folder()
+    }
+
+    /// The processes that run just now, by role, `postgres` (its first process) among them.
+    pub fn pids(&self) -> Vec<(&'static str, u32)> {
+        let server = match &self.database {
+            Database::Ours(cluster) => cluster.server_pid().map(|pid| ("postgres", pid)),
+            Database::Given(_) => None,
+        };
+        self.parts.iter().filter_map(|part| Some((part.role, part.pid()?))).chain(server).collect()
+    }
+}
+
+async fn start_database(options: &StackOptions) -> anyhow::Result<(Database, String)> {
+    if let Some(url) = &options.database_url {
+        (options.progress)("using the database of DATABASE_URL");
+        return Ok((Database::Given(DataFolder::open(&options.lifetime)?), url.clone()));
+    }
+    (options.progress)(&match &options.lifetime {
+        Lifetime::Kept(folder) => format!("starting PostgreSQL in {}", folder.display()),
+        Lifetime::Ephemeral => "starting PostgreSQL in a temporary folder".to_owned(),
+    });
+    let cluster =
+        Cluster::start(ClusterOptions { lifetime: options.lifetime.clone(), program: options.program.clone() }).await?;
+    cluster.create_database(DATABASE).await?;
+    let url = cluster.url(DATABASE);
+    Ok((Database::Ours(cluster), url))
+}

@@ -1,0 +1,5 @@
+//! The room of orders: what may be asked for, what it costs, and what was bought.
+
+pub mod catalogue;
+pub mod request;
+pub mod store;

@@ -1,0 +1,90 @@
+//! How a process of ours is asked to stop, and how it hears it. Question: who may end a role, and what must it still do?
+//!
+//! A role stops on SIGTERM, on SIGINT and, when its parent asked for it, on the end of its standard input: the kernel
+//! closes that pipe even when the parent was killed with no chance to say goodbye.
+
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+};
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// The parent sets this to `1` for children that must not outlive it.
+pub const STOP_ON_STDIN_EOF: &str = "CHECKOUT_STOP_ON_STDIN_EOF";
+
+/// A token that is cancelled by the first request to stop. A second signal ends the process at once.
+pub fn token() -> anyhow::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let signalled = stop.clone();
+    tokio::spawn(async move {
+        for asked in 0.. {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {
+                    if asked > 0 {
+                        // Someone at a keyboard insists: whoever waits for a graceful end has had their chance.
+                        std::process::exit(130);
+                    }
+                }
+            }
+            signalled.cancel();
+        }
+    });
+    if std::env::var(STOP_ON_STDIN_EOF).is_ok_and(|value| value == "1") {
+        cancel_on_stdin_eof(stop.clone());
+    }
+    Ok(stop)
+}
+
+/// A thread of its own: a read of tokio's stdin cannot be cancelled and would hold up the end of the runtime.
+pub fn cancel_on_stdin_eof(stop: CancellationToken) {
+    std::thread::spawn(move || {
+        let mut ignored = [0; 256];
+        let mut stdin = std::io::stdin().lock();
+        loop {
+            match stdin.read(&mut ignored) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        stop.cancel();
+    });
+}
+
+/// The signals we send to processes we started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    Terminate,
+    Interrupt,
+    Quit,
+    Kill,
+    Stop,
+    Continue,
+}
+
+/// Sends a signal; false when no such process is left. The shell's builtin does it: the standard library cannot, a
+/// slim image has no `kill` program, and foreign calls are forbidden in this crate.
+pub fn send(pid: u32, signal: Signal) -> bool {
+    let name = match signal {
+        Signal::Terminate => "TERM",
+        Signal::Interrupt => "INT",
+        Signal::Quit => "QUIT",
+        Signal::Kill => "KILL",
+        Signal::Stop => "STOP",
+        Signal::Continue => "CONT",
+    };
+    Command::new("/bin/sh")
+        .args(["-c", r#"kill -s "$1" "$2""#, "kill", name, &pid.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}

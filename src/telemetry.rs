@@ -1,0 +1,31 @@
+//! What a process says about itself, on stderr. Question: where do I read what happened?
+//!
+//! Lines for people by default, JSON with `CHECKOUT_LOG_FORMAT=json`; what is said follows `RUST_LOG` (default `info`).
+//! Stdout stays free for answers: the address a role listens on, a minted token, a verdict.
+
+use std::io::{IsTerminal, stderr};
+
+use tracing_subscriber::EnvFilter;
+
+/// Sets up logging for the life of the process. Called once, first thing in `main`.
+pub fn start() {
+    // The gateway's client and the pool log each connection at info; nobody asked for that.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn,hyper=warn"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // A second subscriber in one process (a test that calls main's parts) keeps the first: nothing to report.
+    let _already_set = if std::env::var("CHECKOUT_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        lines.json().flatten_event(true).try_init()
+    } else {
+        lines.compact().with_target(false).with_ansi(stderr().is_terminal()).try_init()
+    };
+    log_panics();
+}
+
+/// A panic in a task ends that task only, so it must at least be seen, and in the same format as everything else.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let what = panic.payload_as_str().unwrap_or("a panic without words");
+        tracing::error!(place, "panicked: {what}");
+    }));
+}

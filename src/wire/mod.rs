@@ -1,0 +1,5 @@
+//! What goes over the wire, as plain data: no room, no framework.
+
+pub mod json;
+pub mod order;
+pub mod problem;

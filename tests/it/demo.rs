@@ -1,0 +1,162 @@
+//! The demo: what it starts, it stops, and what it cannot start, it says in one line.
+
+use std::{
+    net::TcpListener,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU16, Ordering},
+};
+
+use checkout::{
+    database::embedded::Lifetime,
+    demo::{DemoState, Ports, Stack, StackOptions},
+    stop::{Signal, send},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{CHECKOUT, Process, install_tls_provider, is_running, wait_until};
+
+/// `nobody`, by number: it has no name in every image.
+const NOBODY: u32 = 65534;
+
+/// Five ports in a row that nobody uses just now, other ones for every caller. Below the range from which the system
+/// hands out free ones.
+fn base_port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    // Two test binaries at once start at different places.
+    let start = 10_000 + (std::process::id() % 400) as u16 * 50;
+    let free = |base: &u16| (*base..*base + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    std::iter::repeat_with(|| start + TAKEN.fetch_add(5, Ordering::Relaxed))
+        .take(400)
+        .find(free)
+        .expect("five free ports in a row")
+}
+
+fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// Every process that names this folder on its command line, or was started from one that does.
+fn processes_of(folder: &Path) -> Vec<u32> {
+    let named = folder.to_str().unwrap();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let holds = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).contains(named);
+        // The roles learn their data folder from nobody, but they log into it.
+        let logs_there = std::fs::read_link(format!("/proc/{pid}/fd/2")).is_ok_and(|log| log.starts_with(folder));
+        is_running(*pid) && *pid != std::process::id() && (holds(read("cmdline")) || logs_there)
+    })
+    .collect()
+}
+
+fn demo(base_port: u16, folder: &Path) -> std::process::Command {
+    Process::command(&["demo", "--base-port", &base_port.to_string(), "--data-dir", folder.to_str().unwrap()])
+}
+
+#[test]
+fn ready_means_ready_and_a_stop_leaves_nothing_but_the_data() {
+    let folder = open_folder();
+    let mut demo = Process::spawn(demo(base_port(), folder.path()));
+    demo.line_with("Ready.");
+    let state = folder.path().join("demo.json");
+    assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+    // The supervisor, the guardian, the server with its helpers, and four roles.
+    assert!(processes_of(folder.path()).len() >= 7, "{:?}", processes_of(folder.path()));
+    let status = demo.stop();
+    assert!(status.success(), "{status}: {}", demo.stderr());
+    assert_eq!(processes_of(folder.path()), Vec::<u32>::new());
+    assert!(!state.exists() && folder.path().join("postgres").exists());
+}
+
+#[test]
+fn a_killed_supervisor_takes_everything_along_and_the_next_one_starts() {
+    let folder = open_folder();
+    let port = base_port();
+    let mut killed = Process::spawn(demo(port, folder.path()));
+    killed.line_with("Ready.");
+    killed.kill();
+    wait_until("every process is gone", || processes_of(folder.path()).is_empty());
+    let mut next = Process::spawn(demo(port, folder.path()));
+    next.line_with("Ready.");
+    assert!(next.stop().success(), "{}", next.stderr());
+}
+
+#[test]
+fn a_taken_port_is_named_with_its_role_in_one_line() {
+    let folder = open_folder();
+    let base = base_port();
+    let _taken = TcpListener::bind(("127.0.0.1", base + 2)).unwrap();
+    let mut refused = Process::spawn(demo(base, folder.path()));
+    assert_eq!(refused.ended().code(), Some(1));
+    let expected = format!("checkout: port {} for the gateway is not free", base + 2);
+    let said = refused.stderr();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with(&expected), "{said}");
+    assert!(!folder.path().join("postgres").exists(), "nothing was started");
+}
+
+#[tokio::test]
+async fn a_killed_part_comes_back_on_its_address() {
+    install_tls_provider();
+    let options = StackOptions::new(CHECKOUT.into(), Lifetime::Ephemeral, Ports::free());
+    let stack = Stack::start(options, &CancellationToken::new()).await.unwrap();
+    let worker = |stack: &Stack| stack.pids().into_iter().find(|(role, _)| *role == "worker").map(|(_, pid)| pid);
+    let killed = worker(&stack).unwrap();
+    send(killed, Signal::Kill);
+    wait_until_async("another worker runs", || worker(&stack).is_some_and(|pid| pid != killed)).await;
+    let health = format!("{}/livez", stack.state().worker_url);
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    assert_eq!(client.get(health).send().await.unwrap().status(), 200);
+    let pids = stack.pids();
+    let folder = stack.folder().path().to_owned();
+    stack.stop().await.unwrap();
+    for (role, pid) in pids {
+        assert!(!is_running(pid), "{role} is left");
+    }
+    assert!(!folder.exists());
+}
+
+/// `wait_until` for a test whose own runtime does the work that is awaited.
+async fn wait_until_async(awaited: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("waited in vain until {awaited}");
+}
+
+#[test]
+fn an_ordinary_user_needs_no_root() {
+    let home = open_folder();
+    // Only root can give a folder away, and become somebody else; anybody else is an ordinary user already.
+    let as_nobody = std::os::unix::fs::chown(home.path(), Some(NOBODY), Some(NOBODY)).is_ok();
+    let program = if as_nobody { copy_for_everybody(home.path()) } else { PathBuf::from(CHECKOUT) };
+    let mut command = std::process::Command::new(program);
+    command.args(["demo", "--base-port", &base_port().to_string()]).current_dir(home.path());
+    command.env_clear().env("HOME", home.path()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    // Where the server's programs are, is a property of the machine.
+    command.envs(std::env::var_os("PG_BIN").map(|folder| ("PG_BIN", folder)));
+    if as_nobody {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let mut demo = Process::spawn(command);
+    demo.line_with("Ready.");
+    let data = home.path().join(".local/share/checkout");
+    let state = DemoState::read(Some(&data)).unwrap();
+    assert!(state.database_url.contains("@127.0.0.1:"));
+    assert!(demo.stop().success(), "{}", demo.stderr());
+    assert_eq!(processes_of(home.path()), Vec::<u32>::new());
+}
+
+/// The build folder may lie where nobody else can go.
+fn copy_for_everybody(folder: &Path) -> PathBuf {
+    let copy = folder.join("checkout");
+    std::fs::copy(CHECKOUT, &copy).unwrap();
+    copy
+}

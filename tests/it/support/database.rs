@@ -1,0 +1,59 @@
+//! A database per test, cloned from one that was migrated once. The server is ours, durable, and ends with this process:
+//! a test binary has no hook for its end, but its guardian notices.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use checkout::database::embedded::{Cluster, ClusterOptions, Lifetime};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::sync::{Mutex, OnceCell};
+
+const TEMPLATE: &str = "template_of_tests";
+/// Tests run side by side, each with pools of several connections; the server takes 200 altogether.
+const CONNECTIONS_OF_A_TEST: u32 = 8;
+
+static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+/// Cloning reads the template exclusively for a moment; in a queue it is quick, all at once it is refused.
+static CLONING: Mutex<()> = Mutex::const_new(());
+static DATABASES: AtomicU32 = AtomicU32::new(0);
+
+/// A migrated database that no other test sees.
+#[derive(Debug)]
+pub(crate) struct TestDatabase {
+    pub(crate) name: String,
+    pub(crate) url: String,
+}
+
+impl TestDatabase {
+    pub(crate) async fn create() -> Self {
+        let cluster = CLUSTER.get_or_init(start).await;
+        let name = format!("test_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
+        let _one_at_a_time = CLONING.lock().await;
+        let mut connection = PgConnection::connect(&cluster.url("postgres")).await.expect("connect");
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}")))
+            .execute(&mut connection)
+            .await
+            .expect("clone the template");
+        connection.close().await.expect("close");
+        Self { url: cluster.url(&name), name }
+    }
+
+    /// A pool of the test's own, beside those of the processes it starts.
+    pub(crate) async fn pool(&self) -> PgPool {
+        let options: PgConnectOptions = self.url.parse().expect("a database URL");
+        PgPoolOptions::new().max_connections(CONNECTIONS_OF_A_TEST).connect_with(options).await.expect("connect")
+    }
+}
+
+async fn start() -> Cluster {
+    let program = super::CHECKOUT.into();
+    let cluster = Cluster::start(ClusterOptions { lifetime: Lifetime::Ephemeral, program }).await.expect("a cluster");
+    cluster.create_database(TEMPLATE).await.expect("the template");
+    let pool = PgPool::connect(&cluster.url(TEMPLATE)).await.expect("connect");
+    checkout::database::migrate(&pool).await.expect("migrate");
+    // A template with a connection to it cannot be cloned.
+    pool.close().await;
+    cluster
+}
