@@ -2,6 +2,7 @@
 
 mod audit;
 mod claims;
+mod console;
 mod demo;
 mod embedded_cluster;
 mod gateway_dialect;
