@@ -3,7 +3,7 @@
 //! Every batch limit gets a stack of its own, an empty database, the same phases and, after each phase, the same check: as
 //! many orders in the database and captures at the gateway as phones were told "201".
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{num::NonZero, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     drive::{self, Loop, Phase},
     orders::Orders,
-    report::{self, BooksCheck, PhaseReport, Report, Side},
+    report::{BooksCheck, PhaseReport, Report, Side},
     stand::{Books, Stand, Written},
+    text,
     verdict::Verdict,
 };
 
@@ -60,8 +61,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     load: LoadArgs,
     /// Most requests that share a transaction, one stack for each number. 1 is one transaction pair per order.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 256], value_name = "N,…")]
-    batch_limits: Vec<usize>,
+    #[arg(long, value_delimiter = ',', default_value = "1,256", value_name = "N,…")]
+    batch_limits: Vec<NonZero<usize>>,
     /// Exit with 1 unless the open loop of the last batch limit held this many orders per second and dropped none.
     #[arg(long, value_name = "N", conflicts_with = "closed")]
     expect_rate: Option<u32>,
@@ -91,8 +92,8 @@ pub(crate) async fn bench(args: BenchArgs, stop: CancellationToken) -> anyhow::R
         sides.push(side(Stand::of_others(&url, secret)?, &args.load, &stop).await?);
     } else {
         for batch_limit in args.batch_limits {
-            eprintln!("batch limit {batch_limit}:");
-            sides.push(side(Stand::stack(batch_limit, &stop).await?, &args.load, &stop).await?);
+            eprintln!("  a stack with batch limit {batch_limit}:");
+            sides.push(side(Stand::stack(batch_limit.get(), &stop).await?, &args.load, &stop).await?);
         }
     }
     let report = args.load.report(sides);
@@ -131,7 +132,7 @@ impl LoadArgs {
             connections: usize::from(self.connections),
             seconds: self.seconds as f64,
             warmup_seconds: self.warmup_seconds as f64,
-            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             sides,
         }
     }
@@ -139,6 +140,7 @@ impl LoadArgs {
 
 /// Puts one stand through all phases, and takes it down whatever came of it.
 async fn side(stand: Stand, load: &LoadArgs, stop: &CancellationToken) -> anyhow::Result<Side> {
+    println!("{}", stand.name);
     let phases = tokio::select! {
         phases = all_phases(&stand, load) => phases,
         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the end")),
@@ -162,7 +164,7 @@ async fn all_phases(stand: &Stand, load: &LoadArgs) -> anyhow::Result<Vec<PhaseR
         });
         let report = PhaseReport::new(&phase, driven, books);
         // A run of many minutes shows what it has.
-        eprint!("{}", report::phase_text(&report));
+        print!("{}", text::phase(&report));
         reports.push(report);
     }
     Ok(reports)
@@ -182,14 +184,7 @@ fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow:
         #[serde(flatten)]
         report: &'a Report,
     }
-    for side in &report.sides {
-        println!("{}", side.name);
-        for phase in &side.phases {
-            print!("{}", report::phase_text(phase));
-        }
-        println!();
-    }
-    print!("{}\n{verdict}\n", report::table(report));
+    print!("\n{}\n{verdict}\n", text::table(report));
     if let Some(file) = json {
         let text = serde_json::to_string_pretty(&Published { verdict: verdict.to_string(), report })?;
         std::fs::write(&file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;

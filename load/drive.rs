@@ -215,3 +215,6 @@ async fn send(shared: &Shared, line: &mut Option<Line>, random: &mut SmallRng, d
         Ended::NotConnected => sleep(RECONNECT_PAUSE).await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,9 @@ mod measure; // latency from the moment a tap was due
 mod null_server;
 mod orders; // what is sent
 mod queue; // taps that wait for a free connection
-mod report; // figures for people and programs
+mod report; // the figures of a run
 mod stand; // the server under load, and its books
+mod text; // the same, for people
 mod verdict; // may they be believed, are they good enough // a server that does nothing
 
 use std::process::ExitCode;
