@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     drive::{self, Loop, Phase},
     orders::Orders,
-    report::{BooksCheck, PhaseReport, Report, Side},
+    report::{BUILD, BooksCheck, PhaseReport, Report, Side},
     stand::{Books, Stand, Written},
     text,
     verdict::Verdict,
@@ -133,6 +133,7 @@ impl LoadArgs {
             seconds: self.seconds as f64,
             warmup_seconds: self.warmup_seconds as f64,
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
+            build: BUILD,
             sides,
         }
     }
@@ -185,6 +186,9 @@ fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow:
         report: &'a Report,
     }
     print!("\n{}\n{verdict}\n", text::table(report));
+    if BUILD == "debug" {
+        println!("This is a debug build, several times slower than `cargo build --release --bins`.");
+    }
     if let Some(file) = json {
         let text = serde_json::to_string_pretty(&Published { verdict: verdict.to_string(), report })?;
         std::fs::write(&file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;

@@ -17,6 +17,8 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     pub(crate) warmup_seconds: f64,
     pub(crate) processors: usize,
+    /// `release`, or `debug`: then the figures are about the compiler.
+    pub(crate) build: &'static str,
     /// One per server, in the order they ran.
     pub(crate) sides: Vec<Side>,
 }
@@ -94,6 +96,9 @@ impl Cpu {
         }
     }
 }
+
+/// How this program was built, and the servers beside it with it.
+pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 impl Report {
     /// The phases in which an order cost the harness more than `most_us`.

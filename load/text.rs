@@ -119,6 +119,7 @@ mod tests {
             seconds: 1.0,
             warmup_seconds: 1.0,
             processors: 2,
+            build: "release",
             sides: vec![side("batch limit 1", 1400.0), side("batch limit 256", 4900.0)],
         };
         let text = table(&report);

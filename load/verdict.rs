@@ -99,7 +99,7 @@ mod tests {
         edit(&mut phase);
         let side = |name: &str, phase| Side { name: name.to_owned(), phases: vec![phase] };
         let sides = vec![side("batch limit 1", slow), side("batch limit 256", phase)];
-        Report { connections: 1, seconds: 1.0, warmup_seconds: 0.0, processors: 2, sides }
+        Report { connections: 1, seconds: 1.0, warmup_seconds: 0.0, processors: 2, build: "release", sides }
     }
 
     #[test]
