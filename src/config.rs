@@ -159,6 +159,10 @@ impl Timing {
         Ok(self)
     }
 
+    pub fn key_expiry(&self) -> Duration {
+        Duration::from_secs(u64::from(self.key_expiry_hours) * 3600)
+    }
+
     pub fn gateway_budget(&self) -> Duration {
         Duration::from_millis(self.gateway_budget_ms)
     }

@@ -1,12 +1,16 @@
 //! Checkout: a runnable reference for idempotent payments.
 
 pub mod app;
+pub mod audit;
 pub mod charges;
+pub mod checkout;
 pub mod config;
 pub mod console;
 pub mod credential;
 pub mod database;
 pub mod demo;
+pub mod gateway;
+pub mod http;
 pub mod idempotency;
 pub mod ids;
 pub mod mock_gateway;

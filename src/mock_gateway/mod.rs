@@ -1,11 +1,138 @@
-//! STAND-IN, to be replaced at merge: another company: a mock payment gateway.
+//! Another company: a mock payment gateway in a subset of Stripe's v1 dialect.
+//!
+//! Promise: a request with an idempotency key executes once within the key's life, its answer is recorded and replayed, and
+//! where the money stands is readable at any time in `/_mock/ledger`, however badly the gateway was told to behave.
+//! It answers: what does a checkout meet on the other side of the wire, and how would it know what happened there?
+//!
+//! It shares nothing with the checkout: own dialect, own books, own clock. In scope are payment intents that capture at
+//! once, and their charges; whatever else a client asks for is refused in the dialect's own error envelope.
 
-use axum::routing::get;
-use tokio_util::sync::CancellationToken;
+mod accept; // the port: connections, and how they end
+mod arrivals; // how often a key has come
+mod books; // what the gateway knows: in memory or in PostgreSQL
+mod clock; // the gateway's own time, and names made from it
+mod control; // `/_mock/*`: for whoever runs the experiment
+mod engine; // pure: what a payment intent becomes
+mod faults; // the catalogue of misbehaviour, and who draws which fate
+mod form; // request bodies and queries
+mod keys; // the idempotency layer: fingerprint, judgement, keys in progress
+mod ledger; // `/_mock/ledger`: every capture, streamed
+mod lookups; // GET: one, list, search
+mod object; // payment intents and charges, and their JSON
+mod payment_methods; // pure: the test cards and what their issuers say
+mod payments; // the story of a POST: key, execution, record, answer
+mod reply; // responses and the error envelope
+mod routes; // one page: which request goes where, credentials, response headers
+mod stats; // counters
 
+use std::{net::SocketAddr, sync::Arc};
+
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::books::Books;
 use crate::config::MockGatewayArgs;
 
+/// How the gateway behaves from its start on. The control plane changes it while it runs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Seed of the fault draws.
+    pub seed: u64,
+    /// Execute every request anew, whatever its key.
+    pub ignore_idempotency_keys: bool,
+    /// Faults with their probability, as `drop_after:0.004`.
+    pub faults: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { seed: 1, ignore_idempotency_keys: false, faults: Vec::new() }
+    }
+}
+
+/// Everything the requests share.
+struct Gateway {
+    books: Books,
+    clock: clock::Clock,
+    names: clock::Names,
+    faults: faults::FaultPlan,
+    arrivals: arrivals::Arrivals,
+    in_progress: keys::InProgress,
+    stats: stats::Stats,
+    stop: CancellationToken,
+    /// Executions that outlive their client.
+    executions: TaskTracker,
+    /// Asks the accept loop to close the port for a while.
+    refusals: mpsc::Sender<std::time::Duration>,
+}
+
+/// A gateway that serves, for tests and for whoever embeds it.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Running {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Stops accepting, answers what is under way, and returns when nothing runs any more.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        // The serving task only ends by itself or with its runtime; either way nothing serves any more.
+        let _ended = self.serving.await;
+    }
+}
+
+/// The role: binds, says where, and serves until `stop`.
 pub async fn run(args: MockGatewayArgs, stop: CancellationToken) -> anyhow::Result<()> {
-    let router = crate::app::health().route("/_mock/stats", get(|| async { "{}" }));
-    crate::serve::serve(crate::serve::bind(args.listen).await?, router, stop).await
+    let settings =
+        Settings { seed: args.seed, ignore_idempotency_keys: args.ignore_idempotency_keys, faults: args.faults };
+    let listener = crate::serve::bind(args.listen).await?;
+    let books = match args.database_url {
+        Some(url) if !args.in_memory => Books::open(&url).await?,
+        _ => Books::in_memory(),
+    };
+    let (gateway, refusals) = build(settings, books, stop)?;
+    crate::serve::announce(&listener)?;
+    accept::serve(gateway, listener, refusals).await;
+    Ok(())
+}
+
+/// Starts a gateway inside this process. Port 0 takes a free port: [`Running::address`] says which.
+pub async fn start(listen: SocketAddr, settings: Settings, books: Books) -> anyhow::Result<Running> {
+    let listener: TcpListener = crate::serve::bind(listen).await?;
+    let address = listener.local_addr()?;
+    let stop = CancellationToken::new();
+    let (gateway, refusals) = build(settings, books, stop.clone())?;
+    let serving = tokio::spawn(accept::serve(gateway, listener, refusals));
+    Ok(Running { address, stop, serving })
+}
+
+fn build(
+    settings: Settings,
+    books: Books,
+    stop: CancellationToken,
+) -> anyhow::Result<(Arc<Gateway>, mpsc::Receiver<std::time::Duration>)> {
+    let (refusals, asked) = mpsc::channel(1);
+    let gateway = Gateway {
+        books,
+        clock: clock::Clock::default(),
+        names: clock::Names::new(),
+        faults: faults::FaultPlan::new(settings.seed, settings.ignore_idempotency_keys, &settings.faults)?,
+        arrivals: arrivals::Arrivals::default(),
+        in_progress: keys::InProgress::default(),
+        stats: stats::Stats::default(),
+        stop,
+        executions: TaskTracker::new(),
+        refusals,
+    };
+    Ok((Arc::new(gateway), asked))
 }

@@ -2,5 +2,8 @@
 
 mod demo;
 mod embedded_cluster;
+mod gateway_dialect;
+mod gateway_faults;
+mod gateway_world;
 mod roles;
 mod support;

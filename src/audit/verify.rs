@@ -1,0 +1,137 @@
+//! `checkout verify`: the audit for people and scripts. Exit 0: clean; 1: anomalies; 2: could not look.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::Args;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+use super::{AuditOptions, Report, run};
+
+/// `checkout verify`: asks the database and the gateway whether every promise was kept.
+#[derive(Debug, Clone, Args)]
+pub struct VerifyArgs {
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The data folder of the running demo to judge. Without it and without the two URLs: the demo's usual one.
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+    /// The checkout's database; goes with --gateway-url.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// The gateway whose ledger is compared; goes with --database-url.
+    #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
+    pub gateway_url: Option<String>,
+    /// How long a key that is due may wait before it counts as stuck, in seconds.
+    #[arg(long, default_value_t = 60)]
+    pub grace_s: u64,
+}
+
+/// Where a checkout is to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub database_url: String,
+    pub gateway_url: String,
+}
+
+/// How the audit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Clean,
+    Anomalies,
+    /// Nothing was proved either way.
+    CouldNotLook,
+}
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> Self {
+        Self::from(match verdict {
+            Verdict::Clean => 0,
+            Verdict::Anomalies => 1,
+            Verdict::CouldNotLook => 2,
+        })
+    }
+}
+
+/// Runs the audit and prints its report to stdout. `find_demo` reads where the demo of a data folder (or of the usual one)
+/// is running.
+pub async fn verify(args: VerifyArgs, find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>) -> Verdict {
+    match look(&args, find_demo).await {
+        Ok((report, printed)) => {
+            println!("{printed}");
+            if report.is_clean() { Verdict::Clean } else { Verdict::Anomalies }
+        }
+        Err(error) => {
+            eprintln!("checkout verify: could not look: {error:#}");
+            Verdict::CouldNotLook
+        }
+    }
+}
+
+async fn look(
+    args: &VerifyArgs,
+    find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
+) -> anyhow::Result<(Report, String)> {
+    let place = place(args, find_demo)?;
+    let options: PgConnectOptions = place.database_url.parse().context("the database URL is not a PostgreSQL URL")?;
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(Duration::from_secs(5))
+        .connect_with(options.application_name("checkout verify"))
+        .await
+        .context("cannot connect to the database")?;
+    let report = run(&pool, &place.gateway_url, AuditOptions { grace: Duration::from_secs(args.grace_s) }).await?;
+    let printed = if args.json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
+    Ok((report, printed))
+}
+
+/// A data folder that was named wins over the environment; half a pair of URLs is a mistake, not a wish.
+fn place(args: &VerifyArgs, find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>) -> anyhow::Result<Place> {
+    match (&args.data_dir, &args.database_url, &args.gateway_url) {
+        (Some(data_dir), ..) => find_demo(Some(data_dir)),
+        (None, Some(database_url), Some(gateway_url)) => {
+            Ok(Place { database_url: database_url.clone(), gateway_url: gateway_url.clone() })
+        }
+        (None, None, None) => find_demo(None),
+        (None, Some(_), None) => anyhow::bail!("a database URL is given, but no --gateway-url: which ledger?"),
+        (None, None, Some(_)) => anyhow::bail!("a gateway URL is given, but no --database-url: which books?"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(data_dir: Option<&str>, database_url: Option<&str>, gateway_url: Option<&str>) -> VerifyArgs {
+        VerifyArgs {
+            json: false,
+            data_dir: data_dir.map(PathBuf::from),
+            database_url: database_url.map(str::to_owned),
+            gateway_url: gateway_url.map(str::to_owned),
+            grace_s: 60,
+        }
+    }
+
+    fn demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
+        let name = data_dir.map_or("usual".to_owned(), |dir| dir.display().to_string());
+        Ok(Place { database_url: name.clone(), gateway_url: name })
+    }
+
+    fn database(args: VerifyArgs) -> Option<String> {
+        place(&args, demo).ok().map(|place| place.database_url)
+    }
+
+    #[test]
+    fn a_named_folder_wins_over_urls_and_half_a_pair_of_urls_is_refused() {
+        assert_eq!(database(args(Some("/data"), Some("db"), None)), Some("/data".to_owned()));
+        assert_eq!(database(args(None, Some("db"), Some("gateway"))), Some("db".to_owned()));
+        assert_eq!(database(args(None, None, None)), Some("usual".to_owned()));
+        assert_eq!(database(args(None, Some("db"), None)), None);
+        assert_eq!(database(args(None, None, Some("gateway"))), None);
+    }
+}

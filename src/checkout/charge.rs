@@ -1,0 +1,101 @@
+//! Step 4, the charge: no transaction is open, and what the gateway did is learned or admitted to be unknown.
+//!
+//! Before every send two clocks must allow it: the lease (afterwards somebody else may be sending) and the gateway's memory
+//! of keys (afterwards the same key would charge again). Both are measured on our side from *before* the claim was asked
+//! for, so that our clock can only err towards not sending.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    config::Timing,
+    gateway::{ChargeRequest, Lookup, Outcome, client::GatewayClient},
+    idempotency::record::Claim,
+};
+
+/// A send needs this long at least to be worth the risk of an unknown outcome.
+const SEND_TIME_MIN: Duration = Duration::from_millis(50);
+/// What the first of two sends leaves for the second.
+const FIRST_SEND_SHARE: f64 = 0.6;
+/// Pause before the second send, if the gateway names none.
+const RESEND_PAUSE: Duration = Duration::from_millis(200);
+/// Sends per run; recovery is the patient one.
+const SENDS_MAX: usize = 2;
+/// What settling needs after the last answer, out of the lease.
+const SETTLE_RESERVE: Duration = Duration::from_secs(2);
+
+/// Until when this owner may send, and until when it may ask.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// End of the gateway budget, or of the lease less what settling needs, whichever is first.
+    pub answer_by: Instant,
+    /// End of the gateway's memory of our key. Asking is allowed after it, sending is not.
+    pub send_by: Instant,
+}
+
+impl Limits {
+    /// `asked_at`: our clock before the claim was asked for.
+    pub fn of(claim: &Claim, timing: &Timing, asked_at: Instant) -> Self {
+        let lease_left = (claim.lease_until - claim.now).try_into().unwrap_or(Duration::ZERO);
+        let window = time::Duration::hours(i64::from(timing.resend_hours)) - (claim.now - claim.first_sent_at);
+        let window_left = window.try_into().unwrap_or(Duration::ZERO);
+        let lease_ends = asked_at + Duration::saturating_sub(lease_left, SETTLE_RESERVE);
+        Self { answer_by: lease_ends.min(asked_at + timing.gateway_budget()), send_by: asked_at + window_left }
+    }
+
+    fn may_send(&self) -> bool {
+        let now = Instant::now();
+        now + SEND_TIME_MIN < self.answer_by && now < self.send_by
+    }
+}
+
+/// What is known of a charge at the end of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Charged {
+    Known(Outcome),
+    /// The gateway shows nothing and has forgotten our key: nobody may send again, and only a person can find out.
+    Untellable,
+}
+
+/// Looks first if an earlier owner may have sent, then sends, at most twice.
+pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequest, limits: Limits) -> Charged {
+    let mut maybe_sent = claim.maybe_sent;
+    if maybe_sent {
+        match gateway.lookup(request, time_left(limits, 0.5)).await {
+            Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Declined { .. })) => {
+                return Charged::Known(outcome);
+            }
+            Lookup::Found(_) => {}
+            Lookup::NothingFound if Instant::now() >= limits.send_by => return Charged::Untellable,
+            Lookup::NothingFound => {}
+            Lookup::Unreachable { why } => return Charged::Known(Outcome::Unknown { why, frozen: false }),
+        }
+    }
+
+    let mut outcome =
+        Outcome::NotSent { why: "there was no time left to send".to_owned(), retry_after: None }.sticky(maybe_sent);
+    for send in 1..=SENDS_MAX {
+        if !limits.may_send() {
+            break;
+        }
+        let share = if send == SENDS_MAX { 1.0 } else { FIRST_SEND_SHARE };
+        outcome = gateway.charge(request, time_left(limits, share)).await.sticky(maybe_sent);
+        match &outcome {
+            Outcome::Approved { .. } | Outcome::Declined { .. } | Outcome::Misconfigured { .. } => break,
+            Outcome::Unknown { frozen: true, .. } => break,
+            Outcome::Unknown { frozen: false, .. } => {
+                maybe_sent = true;
+                tokio::time::sleep(RESEND_PAUSE).await;
+            }
+            Outcome::NotSent { retry_after, .. } => {
+                tokio::time::sleep(retry_after.unwrap_or(RESEND_PAUSE).min(time_left(limits, 1.0))).await
+            }
+        }
+    }
+    Charged::Known(outcome)
+}
+
+fn time_left(limits: Limits, share: f64) -> Duration {
+    limits.answer_by.saturating_duration_since(Instant::now()).mul_f64(share).max(SEND_TIME_MIN)
+}

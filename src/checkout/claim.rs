@@ -1,0 +1,202 @@
+//! Step 3, the claim: one transaction, committed before any byte goes to the gateway. Who may execute?
+
+use std::{collections::HashMap, time::Duration};
+
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::Checkout;
+use crate::{
+    config::Timing,
+    database::{
+        self,
+        group_commit::{Batch, NoVerdict},
+    },
+    idempotency::{
+        decide::{Asked, Decision, Known, decide},
+        fingerprint::Fingerprints,
+        key::{Scope, ScopeDigest},
+        record::{Claim, Record, StoredResponse},
+        store::{self, NewRecord},
+    },
+    ids::AttemptId,
+    orders,
+};
+
+/// One request at the claim.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    pub scope: Scope,
+    pub digest: ScopeDigest,
+    pub fingerprints: Fingerprints,
+    pub attempt: AttemptId,
+    /// What to freeze if this is new; absent when the checks of the moment forbid a new purchase.
+    pub new: Option<NewPurchase>,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewPurchase {
+    pub resource_id: Uuid,
+    pub frozen: String,
+}
+
+/// What the story must handle after the claim.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClaimOutcome {
+    /// Ours, and nobody sent anything under it before.
+    Execute(Claim),
+    /// Ours now; an earlier owner may have sent.
+    Resume(Claim),
+    Replay(StoredResponse),
+    InFlight {
+        retry_after: Duration,
+    },
+    Mismatch,
+    Expired {
+        resource_id: Uuid,
+    },
+    NeedsReview,
+    NotAdmitted,
+}
+
+/// Asks for the claim. A database failure is asked again with the same attempt token, which recognises a claim whose COMMIT
+/// went through and whose acknowledgement was lost.
+pub async fn claim(checkout: &Checkout, request: &ClaimRequest) -> Result<ClaimOutcome, NoVerdict> {
+    super::settle::persist(|| checkout.claims.submit(request.clone())).await
+}
+
+/// The claim transaction over a batch.
+#[derive(Debug)]
+pub struct Claims {
+    pool: PgPool,
+    lease: Duration,
+    expiry: Duration,
+}
+
+impl Claims {
+    pub fn new(pool: PgPool, timing: &Timing) -> Self {
+        Self { pool, lease: Duration::from_millis(timing.lease_ms), expiry: timing.key_expiry() }
+    }
+}
+
+impl Batch for Claims {
+    type Item = ClaimRequest;
+    type Verdict = ClaimOutcome;
+
+    async fn run(&self, requests: &[ClaimRequest]) -> sqlx::Result<Vec<ClaimOutcome>> {
+        let mut digests: Vec<ScopeDigest> = requests.iter().map(|request| request.digest).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        let keys: Vec<[u8; 32]> = digests.iter().map(|digest| digest.0).collect();
+
+        let mut tx = database::begin(&self.pool).await?;
+        store::lock(&mut tx, &digests).await?;
+        let newest = store::newest(&mut tx, &digests).await?;
+        let bought = orders::store::bought(&mut tx, &keys).await?;
+
+        let mut leaders = HashMap::new();
+        let decisions: Vec<Decision> = requests
+            .iter()
+            .map(|request| {
+                let known = Known {
+                    now: newest.now,
+                    expiry: self.expiry,
+                    record: newest.records.get(&request.digest),
+                    bought: bought.get(&request.digest.0).copied(),
+                };
+                decide_in_batch(request, known, &mut leaders)
+            })
+            .collect();
+
+        let mut inserts = Vec::new();
+        let mut take_overs: Vec<(ScopeDigest, &Record, AttemptId)> = Vec::new();
+        for (request, decision) in requests.iter().zip(&decisions) {
+            match (decision, &request.new, newest.records.get(&request.digest)) {
+                (Decision::Insert, Some(new), _) => inserts.push(NewRecord {
+                    scope: &request.scope,
+                    digest: request.digest,
+                    fingerprint: request.fingerprints.current,
+                    attempt: request.attempt,
+                    resource_id: new.resource_id,
+                    frozen: &new.frozen,
+                }),
+                (Decision::TakeOver, _, Some(record)) => take_overs.push((request.digest, record, request.attempt)),
+                _ => {}
+            }
+        }
+        let mut inserted = HashMap::new();
+        if !inserts.is_empty() {
+            inserted = store::insert(&mut tx, &inserts, self.lease).await?;
+        }
+        let mut taken = HashMap::new();
+        if !take_overs.is_empty() {
+            taken = store::take_over(&mut tx, &take_overs, self.lease).await?;
+        }
+        tx.commit().await?;
+
+        let outcomes = requests.iter().zip(decisions).map(|(request, decision)| match decision {
+            Decision::Insert => inserted.remove(&request.digest).map_or(MOVED, ClaimOutcome::Execute),
+            Decision::TakeOver => taken.remove(&request.digest).map_or(MOVED, resume_or_execute),
+            Decision::Own => match newest.records.get(&request.digest) {
+                Some(record) => own(request.digest, record, newest.now).map_or(MOVED, resume_or_execute),
+                None => MOVED,
+            },
+            Decision::Replay(response) => ClaimOutcome::Replay(response),
+            Decision::InFlight { retry_after } => ClaimOutcome::InFlight { retry_after },
+            Decision::Mismatch => ClaimOutcome::Mismatch,
+            Decision::Expired { resource_id } => ClaimOutcome::Expired { resource_id },
+            Decision::NeedsReview => ClaimOutcome::NeedsReview,
+            Decision::NotAdmitted => ClaimOutcome::NotAdmitted,
+        });
+        Ok(outcomes.collect())
+    }
+}
+
+/// The record moved between our look and our write: somebody is at work on it this very moment.
+const MOVED: ClaimOutcome = ClaimOutcome::InFlight { retry_after: Duration::from_secs(1) };
+
+/// Two requests under one key in one batch: the first that may execute leads, and the others see it in flight, as they would
+/// a moment later.
+fn decide_in_batch<'a>(
+    request: &'a ClaimRequest,
+    known: Known<'_>,
+    leaders: &mut HashMap<ScopeDigest, &'a Fingerprints>,
+) -> Decision {
+    if let Some(leader) = leaders.get(&request.digest) {
+        return if request.fingerprints.matches(leader.current) {
+            Decision::InFlight { retry_after: Duration::from_secs(1) }
+        } else {
+            Decision::Mismatch
+        };
+    }
+    let asked =
+        Asked { fingerprints: &request.fingerprints, attempt: request.attempt, admit_new: request.new.is_some() };
+    let decision = decide(asked, known);
+    if matches!(decision, Decision::Insert | Decision::TakeOver | Decision::Own) {
+        leaders.insert(request.digest, &request.fingerprints);
+    }
+    decision
+}
+
+fn resume_or_execute(claim: Claim) -> ClaimOutcome {
+    if claim.maybe_sent { ClaimOutcome::Resume(claim) } else { ClaimOutcome::Execute(claim) }
+}
+
+/// A claim this attempt made before, read back. Its own first send has not happened: it never learned that it had claimed.
+fn own(digest: ScopeDigest, record: &Record, now: time::OffsetDateTime) -> Option<Claim> {
+    let crate::idempotency::record::Holding::InFlight { lease_until } = record.holding else { return None };
+    Some(Claim {
+        digest,
+        day: record.day,
+        fence: record.fence,
+        attempt: record.attempt,
+        tries: record.tries,
+        resource_id: record.resource_id,
+        frozen: record.frozen.clone(),
+        // Behind a take-over there may have been a sender before us.
+        maybe_sent: record.fence > 1,
+        lease_until,
+        first_sent_at: record.first_sent_at.unwrap_or(now),
+        now,
+    })
+}

@@ -1,0 +1,56 @@
+//! THE STORY: how an intent becomes at most one order and one charge. The only place where the rooms meet.
+//!
+//! ```text
+//!   place_order ── claim ──▶ Execute | Resume ──┐
+//!                    │                          ├──▶ finish: charge ──▶ settle ──▶ the answer
+//!   recover ── take over what is due ───────────┘
+//! ```
+
+pub mod charge;
+pub mod claim;
+pub mod finish;
+pub mod frozen;
+pub mod place_order;
+pub mod recover;
+pub mod settle;
+pub mod shield;
+
+use sqlx::PgPool;
+
+use crate::{
+    config::{DatabaseArgs, GatewayClientArgs, Timing},
+    database::group_commit::{GroupCommit, Limits},
+    gateway::client::GatewayClient,
+};
+
+/// Most claims, and most endings, that wait for a transaction. Beyond it the checkout says that it is overloaded.
+const WAITING_MAX: usize = 8192;
+
+/// Everything the story needs. Cheap to clone; clones share it.
+#[derive(Debug, Clone)]
+pub struct Checkout {
+    pub pool: PgPool,
+    pub gateway: GatewayClient,
+    pub timing: Timing,
+    claims: GroupCommit<claim::Claims>,
+    endings: GroupCommit<settle::Endings>,
+}
+
+impl Checkout {
+    pub fn new(
+        pool: PgPool,
+        database: &DatabaseArgs,
+        gateway: &GatewayClientArgs,
+        timing: Timing,
+    ) -> anyhow::Result<Self> {
+        let timing = timing.checked()?;
+        let limits = Limits { batch: database.batch_limit, lanes: database.batch_lanes, waiting: WAITING_MAX };
+        Ok(Self {
+            gateway: GatewayClient::new(gateway)?,
+            claims: GroupCommit::start(claim::Claims::new(pool.clone(), &timing), limits),
+            endings: GroupCommit::start(settle::Endings::new(pool.clone()), limits),
+            pool,
+            timing,
+        })
+    }
+}

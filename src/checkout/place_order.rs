@@ -1,0 +1,123 @@
+//! The story of `POST /v1/orders`, from the claim on. The door has read the request; the shield keeps this running when the
+//! client hangs up.
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{
+    Checkout,
+    claim::{ClaimOutcome, ClaimRequest, NewPurchase, claim},
+    finish::{Finished, UNDER_REVIEW, finish},
+    frozen::FrozenOrder,
+};
+use crate::{
+    database::group_commit::NoVerdict,
+    idempotency::{
+        fingerprint::Fingerprints,
+        key::Scope,
+        record::{Holding, StoredResponse},
+        store,
+    },
+    ids::{AttemptId, OrderId, RequestId},
+    orders::{catalogue, request::OrderRequest},
+    wire::{
+        order::location,
+        problem::{Code, Problem},
+    },
+};
+use std::time::Duration;
+
+/// One attempt to place an order, as the door read it.
+#[derive(Debug, Clone)]
+pub struct PlaceOrder {
+    pub scope: Scope,
+    pub fingerprints: Fingerprints,
+    pub order: OrderRequest,
+    pub request_id: RequestId,
+}
+
+/// What goes back to the client.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// This attempt did it.
+    Fresh(StoredResponse),
+    /// An earlier attempt did it; these are its bytes.
+    Replayed(StoredResponse),
+    Problem(Problem),
+}
+
+pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder) -> anyhow::Result<Reply> {
+    let asked_at = Instant::now();
+    let priced = catalogue::price(&attempt.order);
+    let request = claim_request(&attempt, priced.as_ref().ok())?;
+
+    let claim = match claim(checkout, &request).await {
+        Ok(ClaimOutcome::Execute(claim) | ClaimOutcome::Resume(claim)) => claim,
+        Ok(ClaimOutcome::Replay(response)) => return Ok(Reply::Replayed(response)),
+        Ok(ClaimOutcome::InFlight { retry_after }) => return Ok(in_progress(retry_after)),
+        Ok(ClaimOutcome::Mismatch) => return Ok(key_reused()),
+        Ok(ClaimOutcome::Expired { resource_id }) => return Ok(expired(resource_id)),
+        Ok(ClaimOutcome::NeedsReview) => return Ok(under_review()),
+        Ok(ClaimOutcome::NotAdmitted) => return Ok(Reply::Problem(Problem::invalid(priced.err().unwrap_or_default()))),
+        Err(refused @ (NoVerdict::Overloaded | NoVerdict::Closed)) => return Ok(overloaded(&refused)),
+        Err(failed @ NoVerdict::Database(_)) => return Err(failed.into()),
+    };
+
+    match finish(checkout, claim, asked_at).await? {
+        Finished::Answered(response) => Ok(Reply::Fresh(response)),
+        Finished::Open(problem) => Ok(Reply::Problem(problem)),
+        Finished::Fenced => what_the_other_owner_answered(checkout, &attempt.scope).await,
+    }
+}
+
+/// What is frozen if this turns out to be new.
+fn claim_request(attempt: &PlaceOrder, priced: Option<&catalogue::Priced>) -> anyhow::Result<ClaimRequest> {
+    let new = match priced {
+        None => None,
+        Some(priced) => {
+            let frozen = FrozenOrder::new(attempt.scope.customer, attempt.request_id, &attempt.order, priced.clone());
+            Some(NewPurchase { resource_id: frozen.order_id.0, frozen: frozen.to_text()? })
+        }
+    };
+    Ok(ClaimRequest {
+        digest: attempt.scope.digest(),
+        scope: attempt.scope.clone(),
+        fingerprints: attempt.fingerprints.clone(),
+        attempt: AttemptId::mint(),
+        new,
+    })
+}
+
+/// We were too slow and somebody took over. If they are done, their answer is the answer.
+async fn what_the_other_owner_answered(checkout: &Checkout, scope: &Scope) -> anyhow::Result<Reply> {
+    let record = store::find(&checkout.pool, scope).await?.map(|(_, record)| record.holding);
+    Ok(match record {
+        Some(Holding::Completed(response) | Holding::Failed(response)) => Reply::Replayed(response),
+        Some(Holding::NeedsReview) => under_review(),
+        Some(Holding::InFlight { .. } | Holding::Unknown) | None => in_progress(Duration::from_secs(1)),
+    })
+}
+
+fn in_progress(retry_after: Duration) -> Reply {
+    let problem = Problem::new(Code::RequestInProgress, "An earlier request under this key has not been answered yet.");
+    Reply::Problem(problem.retry_after(retry_after))
+}
+
+fn key_reused() -> Reply {
+    let detail = "The same key arrived before with another method, path or body. A new purchase needs a new key.";
+    Reply::Problem(Problem::new(Code::IdempotencyKeyReused, detail))
+}
+
+fn expired(resource_id: Uuid) -> Reply {
+    let mut problem = Problem::new(Code::IdempotencyKeyExpired, "What it bought is at the Location of this answer.");
+    problem.location = Some(location(OrderId(resource_id)));
+    Reply::Problem(problem)
+}
+
+fn under_review() -> Reply {
+    Reply::Problem(Problem::new(Code::OutcomeUnknown, UNDER_REVIEW).retry_after(Duration::from_secs(60)))
+}
+
+fn overloaded(refused: &NoVerdict) -> Reply {
+    Reply::Problem(Problem::new(Code::Overloaded, refused.to_string()).retry_after(Duration::from_secs(1)))
+}

@@ -1,0 +1,75 @@
+//! Step 6, recovery: what a dead process or an unknown outcome left behind is finished by the request path's own functions.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
+
+use super::{
+    Checkout,
+    finish::{Finished, finish},
+};
+use crate::{
+    database,
+    idempotency::{record::Claim, store},
+};
+
+/// Most records that one round takes over. Their leases run while they wait, so it is what [`AT_ONCE`] can finish in one.
+const ROUND_MAX: i64 = 64;
+/// Charges that one round has under way at once.
+const AT_ONCE: usize = 32;
+
+/// What one round came to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Records with an answer now.
+    pub answered: usize,
+    /// Still open, and scheduled again or handed to a person.
+    pub open: usize,
+    /// Taken over by somebody else meanwhile, or failed; a later round sees them.
+    pub left: usize,
+}
+
+/// Takes over whatever is due and finishes it. Safe to run anywhere, any number at once: rows are skipped while another round
+/// holds them, and the fence decides in the end.
+pub async fn recover_once(checkout: &Checkout) -> anyhow::Result<Recovered> {
+    let asked_at = Instant::now();
+    let claims = take_over_due(checkout).await?;
+    let finished: Vec<_> = stream::iter(claims)
+        .map(|claim| recovered(checkout, claim, asked_at))
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let mut round = Recovered::default();
+    for finished in finished {
+        match finished {
+            Some(Finished::Answered(_)) => round.answered += 1,
+            Some(Finished::Open(_)) => round.open += 1,
+            Some(Finished::Fenced) | None => round.left += 1,
+        }
+    }
+    Ok(round)
+}
+
+async fn take_over_due(checkout: &Checkout) -> anyhow::Result<Vec<Claim>> {
+    let mut tx = database::begin(&checkout.pool).await?;
+    let lease = Duration::from_millis(checkout.timing.lease_ms);
+    let claims = store::take_over_due(&mut tx, ROUND_MAX, lease).await.context("looking for what is due")?;
+    tx.commit().await?;
+    Ok(claims)
+}
+
+async fn recovered(checkout: &Checkout, claim: Claim, asked_at: Instant) -> Option<Finished> {
+    let (digest, fence) = (claim.digest, claim.fence);
+    match finish(checkout, claim, asked_at).await {
+        Ok(finished) => {
+            tracing::info!(gateway_key = %digest, fence, ?finished, "recovered");
+            Some(finished)
+        }
+        Err(error) => {
+            tracing::error!(gateway_key = %digest, fence, error = format!("{error:#}"), "a recovery failed");
+            None
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Step 5, settle: one transaction in which the record, the charge, the order, the event and the answer all become true, or
+//! none of them. What may be written? Only what the fenced update returned.
+
+use std::{collections::HashSet, future::Future, time::Duration};
+
+use sqlx::PgPool;
+
+use super::Checkout;
+use crate::{
+    charges::{self, store::NewCharge},
+    database::{
+        self,
+        group_commit::{Batch, NoVerdict},
+    },
+    idempotency::{
+        key::ScopeDigest,
+        record::Claim,
+        store::{self, Ending},
+    },
+    orders::{self, store::NewOrder},
+    outbox::{self, store::NewEvent},
+};
+
+/// How a claim ends, and what becomes true with it.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    pub claim: Claim,
+    pub ending: Ending,
+    pub booked: Booked,
+}
+
+/// The rows of business that an ending brings.
+#[derive(Debug, Clone)]
+pub enum Booked {
+    Nothing,
+    /// A declined attempt: a failed charge, no order, no event.
+    Charge(NewCharge),
+    Order(Box<(NewCharge, NewOrder, NewEvent)>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// Committed, now or by an earlier run whose acknowledgement was lost.
+    Done,
+    /// Somebody else owns the record. Nothing was written.
+    Fenced,
+}
+
+/// Settles, insisting: after the charge there is no way back, only a database to wait for.
+pub async fn settle(checkout: &Checkout, settlement: &Settlement) -> Result<Settled, NoVerdict> {
+    persist(|| checkout.endings.submit(settlement.clone())).await
+}
+
+/// Tries a database step again after a failure, three times in all over about a second. Never the charge.
+pub async fn persist<T, F: Future<Output = Result<T, NoVerdict>>>(step: impl Fn() -> F) -> Result<T, NoVerdict> {
+    for pause_ms in [50, 200, 800] {
+        match step().await {
+            Err(NoVerdict::Database(error)) => {
+                tracing::warn!(%error, pause_ms, "a database step failed and is tried again");
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            }
+            verdict => return verdict,
+        }
+    }
+    step().await
+}
+
+/// The settle transaction over a batch.
+#[derive(Debug)]
+pub struct Endings {
+    pool: PgPool,
+}
+
+impl Endings {
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool }
+    }
+}
+
+impl Batch for Endings {
+    type Item = Settlement;
+    type Verdict = Settled;
+
+    async fn run(&self, settlements: &[Settlement]) -> sqlx::Result<Vec<Settled>> {
+        // In the order of the digests, as every claim and settle does: two batches never wait for each other in a ring.
+        let mut sorted: Vec<&Settlement> = settlements.iter().collect();
+        sorted.sort_unstable_by_key(|settlement| settlement.claim.digest);
+        let endings: Vec<_> = sorted.iter().map(|settlement| (&settlement.claim, &settlement.ending)).collect();
+
+        let mut tx = database::begin(&self.pool).await?;
+        let ended = store::end(&mut tx, &endings).await?;
+        let (mut new_charges, mut new_orders, mut new_events) = (Vec::new(), Vec::new(), Vec::new());
+        for settlement in sorted.iter().filter(|settlement| ended.contains(&settlement.claim.digest)) {
+            match &settlement.booked {
+                Booked::Nothing => {}
+                Booked::Charge(charge) => new_charges.push(charge),
+                Booked::Order(rows) => {
+                    let (charge, order, event) = &**rows;
+                    new_charges.push(charge);
+                    new_orders.push(order);
+                    new_events.push(event);
+                }
+            }
+        }
+        if !new_charges.is_empty() {
+            charges::store::insert(&mut tx, &new_charges).await?;
+        }
+        if !new_orders.is_empty() {
+            orders::store::insert(&mut tx, &new_orders).await?;
+            outbox::store::append(&mut tx, &new_events).await?;
+        }
+        let missed: Vec<&Claim> =
+            sorted.iter().map(|settlement| &settlement.claim).filter(|claim| !ended.contains(&claim.digest)).collect();
+        let done_before = if missed.is_empty() { HashSet::new() } else { ended_by_us(&mut tx, &missed).await? };
+        tx.commit().await?;
+
+        let done = |digest| ended.contains(digest) || done_before.contains(digest);
+        Ok(settlements.iter().map(|s| if done(&s.claim.digest) { Settled::Done } else { Settled::Fenced }).collect())
+    }
+}
+
+/// Which of these claims were ended under their own attempt and fence before: their COMMIT went through unacknowledged.
+async fn ended_by_us(tx: &mut sqlx::PgConnection, claims: &[&Claim]) -> sqlx::Result<HashSet<ScopeDigest>> {
+    let digests: Vec<ScopeDigest> = claims.iter().map(|claim| claim.digest).collect();
+    let newest = store::newest(tx, &digests).await?;
+    let ours = |claim: &&&Claim| {
+        newest.records.get(&claim.digest).is_some_and(|record| {
+            record.attempt == claim.attempt && record.fence == claim.fence && record.holding.state().is_final()
+        })
+    };
+    Ok(claims.iter().filter(ours).map(|claim| claim.digest).collect())
+}

@@ -1,0 +1,275 @@
+//! What an answer of the gateway means: one table, [`Situation::meaning`].
+//!
+//! Reading comes first ([`Answer::situation`]: which row is it?), judging second. The one question that matters is where the
+//! money stands: taken, not taken, or not known.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{ChargeRequest, Outcome};
+
+/// An HTTP answer as it arrived, whole.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    /// `Stripe-Should-Retry`: the gateway's own word on whether sending again can change anything.
+    pub should_retry: Option<bool>,
+    pub retry_after: Option<Duration>,
+    pub body: Vec<u8>,
+}
+
+/// Every situation after a send, whether an answer came or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Situation {
+    Succeeded,
+    CardDeclined,
+    ChallengeRequired,
+    PaymentMethodUnknown,
+    NeverConnected,
+    RateLimited,
+    KeyInUse,
+    KeyReused,
+    StillProcessing,
+    OtherAmount,
+    ServerError,
+    ServerErrorRecorded,
+    TimedOut,
+    ConnectionLost,
+    AnswerCut,
+    AnswerUnreadable,
+    Unauthorised,
+    RequestRefused,
+}
+
+/// Where the money stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Meaning {
+    Approved,
+    Declined,
+    NotSent,
+    Unknown,
+    /// Unknown, and the gateway has recorded an answer that will say so for ever.
+    UnknownRecorded,
+    Misconfigured,
+}
+
+impl Situation {
+    pub const ALL: [Self; 18] = [
+        Self::Succeeded,
+        Self::CardDeclined,
+        Self::ChallengeRequired,
+        Self::PaymentMethodUnknown,
+        Self::NeverConnected,
+        Self::RateLimited,
+        Self::KeyInUse,
+        Self::KeyReused,
+        Self::StillProcessing,
+        Self::OtherAmount,
+        Self::ServerError,
+        Self::ServerErrorRecorded,
+        Self::TimedOut,
+        Self::ConnectionLost,
+        Self::AnswerCut,
+        Self::AnswerUnreadable,
+        Self::Unauthorised,
+        Self::RequestRefused,
+    ];
+
+    /// The table.
+    pub fn meaning(self) -> Meaning {
+        match self {
+            Self::Succeeded => Meaning::Approved,
+
+            // Results: recorded by the gateway and replayed for ever. A challenge cannot be passed from here.
+            Self::CardDeclined | Self::ChallengeRequired => Meaning::Declined,
+            // Refused while the parameters were read, before anything ran.
+            Self::PaymentMethodUnknown => Meaning::Declined,
+
+            // No byte of the request left, or the limiter stood before everything else.
+            Self::NeverConnected | Self::RateLimited => Meaning::NotSent,
+
+            // Somebody, perhaps an earlier send of ours, is executing under this key.
+            Self::KeyInUse => Meaning::Unknown,
+            // The key did something else than we believe. A new key would be a second charge: look first.
+            Self::KeyReused => Meaning::Unknown,
+            Self::StillProcessing => Meaning::Unknown,
+            Self::OtherAmount => Meaning::Unknown,
+            // A proxy answers 502 after the upstream executed; a 500 may come after the charge.
+            Self::ServerError => Meaning::Unknown,
+            Self::ServerErrorRecorded => Meaning::UnknownRecorded,
+            Self::TimedOut | Self::ConnectionLost | Self::AnswerCut | Self::AnswerUnreadable => Meaning::Unknown,
+
+            Self::Unauthorised | Self::RequestRefused => Meaning::Misconfigured,
+        }
+    }
+
+    /// One sentence for the log and for whoever asks later.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Succeeded => "the gateway took the money",
+            Self::CardDeclined => "the card was declined",
+            Self::ChallengeRequired => "the card asks its holder for a challenge that cannot be passed here",
+            Self::PaymentMethodUnknown => "the gateway does not know this payment method",
+            Self::NeverConnected => "no connection to the gateway",
+            Self::RateLimited => "the gateway's rate limiter refused",
+            Self::KeyInUse => "a request under the same key is still running at the gateway",
+            Self::KeyReused => "the gateway knows the key from another request",
+            Self::StillProcessing => "the gateway is still processing",
+            Self::OtherAmount => "the gateway answered with another amount",
+            Self::ServerError => "the gateway failed",
+            Self::ServerErrorRecorded => "the gateway failed and recorded the failure",
+            Self::TimedOut => "the gateway did not answer in time",
+            Self::ConnectionLost => "the connection broke before an answer",
+            Self::AnswerCut => "the answer broke off",
+            Self::AnswerUnreadable => "the answer cannot be read",
+            Self::Unauthorised => "the gateway does not accept our credentials",
+            Self::RequestRefused => "the gateway does not accept this kind of request",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PaymentIntent {
+    pub id: String,
+    pub status: String,
+    pub amount: i64,
+    pub currency: String,
+    pub last_payment_error: Option<GatewayError>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct GatewayError {
+    pub r#type: Option<String>,
+    pub code: Option<String>,
+    pub decline_code: Option<String>,
+    pub message: Option<String>,
+    pub param: Option<String>,
+    pub payment_intent: Option<PaymentIntentId>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PaymentIntentId {
+    pub id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ErrorEnvelope {
+    error: GatewayError,
+}
+
+impl Answer {
+    /// What this answer to `request` means.
+    pub fn outcome(&self, request: &ChargeRequest) -> Outcome {
+        if self.status == 200 {
+            return match serde_json::from_slice::<PaymentIntent>(&self.body) {
+                Ok(intent) => intent.outcome(request),
+                Err(_) => Situation::AnswerUnreadable.plain(),
+            };
+        }
+        let error = serde_json::from_slice::<ErrorEnvelope>(&self.body).map(|envelope| envelope.error).ok();
+        let situation = self.situation(error.as_ref());
+        match (situation.meaning(), error) {
+            (Meaning::Declined, Some(error)) => error.declined(situation),
+            (Meaning::NotSent, _) => {
+                Outcome::NotSent { why: situation.sentence().to_owned(), retry_after: self.retry_after }
+            }
+            _ => situation.plain(),
+        }
+    }
+
+    /// Which row of the table an answer other than 200 is.
+    fn situation(&self, error: Option<&GatewayError>) -> Situation {
+        let kind = error.and_then(|error| error.r#type.as_deref());
+        let code = error.and_then(|error| error.code.as_deref());
+        let param = error.and_then(|error| error.param.as_deref());
+        match (self.status, kind, code) {
+            (402, Some("card_error"), Some("authentication_required")) => Situation::ChallengeRequired,
+            (402, Some("card_error"), _) => Situation::CardDeclined,
+            (429, ..) | (409, _, Some("lock_timeout")) => Situation::RateLimited,
+            (409, ..) => Situation::KeyInUse,
+            (400, Some("idempotency_error"), _) => Situation::KeyReused,
+            (400 | 404, _, Some("resource_missing")) if param == Some("payment_method") => {
+                Situation::PaymentMethodUnknown
+            }
+            (401 | 403, ..) => Situation::Unauthorised,
+            // Without the gateway's own envelope somebody between us answered, and knows nothing of the money.
+            (400..=499, Some(_), _) => Situation::RequestRefused,
+            (500..=599, ..) if self.should_retry == Some(false) => Situation::ServerErrorRecorded,
+            (500..=599, ..) => Situation::ServerError,
+            _ => Situation::AnswerUnreadable,
+        }
+    }
+}
+
+impl PaymentIntent {
+    /// What the gateway's own record of our charge says.
+    pub(super) fn outcome(self, request: &ChargeRequest) -> Outcome {
+        let same_money =
+            self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code();
+        let (situation, decline) = match (self.status.as_str(), self.last_payment_error) {
+            _ if !same_money => (Situation::OtherAmount, None),
+            ("succeeded", _) => return Outcome::Approved { gateway_id: self.id },
+            ("requires_action", _) => (Situation::ChallengeRequired, None),
+            ("requires_payment_method", Some(error)) => (Situation::CardDeclined, Some(error)),
+            _ => (Situation::StillProcessing, None),
+        };
+        if situation.meaning() != Meaning::Declined {
+            return situation.plain();
+        }
+        let (decline_code, message) = match decline {
+            Some(error) => (error.reason(), error.message),
+            None => (Some("authentication_required".to_owned()), None),
+        };
+        Outcome::Declined {
+            gateway_id: Some(self.id),
+            decline_code: decline_code.unwrap_or_else(|| "card_declined".to_owned()),
+            message: message.unwrap_or_else(|| situation.sentence().to_owned()),
+        }
+    }
+}
+
+impl GatewayError {
+    fn reason(&self) -> Option<String> {
+        self.decline_code.clone().or_else(|| self.code.clone())
+    }
+
+    fn declined(self, situation: Situation) -> Outcome {
+        let decline_code = match situation {
+            Situation::PaymentMethodUnknown => "payment_method_unknown".to_owned(),
+            _ => self.reason().unwrap_or_else(|| "card_declined".to_owned()),
+        };
+        Outcome::Declined {
+            decline_code,
+            message: self.message.unwrap_or_else(|| situation.sentence().to_owned()),
+            gateway_id: self.payment_intent.map(|intent| intent.id),
+        }
+    }
+}
+
+impl Situation {
+    /// The outcome of a situation that carries nothing but itself.
+    pub(super) fn plain(self) -> Outcome {
+        let why = self.sentence().to_owned();
+        match self.meaning() {
+            Meaning::NotSent => Outcome::NotSent { why, retry_after: None },
+            Meaning::Misconfigured => Outcome::Misconfigured { why },
+            Meaning::UnknownRecorded => Outcome::Unknown { why, frozen: true },
+            // An approval or a decline without its particulars cannot be acted upon.
+            Meaning::Unknown | Meaning::Approved | Meaning::Declined => Outcome::Unknown { why, frozen: false },
+        }
+    }
+
+    /// What a failed exchange means. Only a connection that never came to be proves that nothing was sent.
+    pub(super) fn of_failure(error: &reqwest::Error) -> Self {
+        if error.is_connect() {
+            Self::NeverConnected
+        } else if error.is_timeout() {
+            Self::TimedOut
+        } else if error.is_body() || error.is_decode() {
+            Self::AnswerCut
+        } else {
+            Self::ConnectionLost
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The gateway over HTTP, in Stripe's v1 dialect. Every send is one this code decided on: the transport's own retries are off.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::{
+    Client, RequestBuilder,
+    header::{HeaderMap, HeaderValue, RETRY_AFTER},
+    retry,
+};
+use serde::Deserialize;
+
+use super::{
+    ChargeRequest, Lookup, Outcome,
+    classify::{Answer, PaymentIntent, Situation},
+};
+use crate::config::GatewayClientArgs;
+
+/// Longest answer that is read. The gateway's largest is about 2 KiB.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
+
+/// A connection that takes longer to come about than this will not come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Keep-alive connections: as many as requests may be waiting for the gateway at once.
+const IDLE_CONNECTIONS_MAX: usize = 1024;
+
+/// Where the metadata carries our key, so that a charge can be found by it.
+const KEY_METADATA: &str = "checkout_key";
+
+#[derive(Clone)]
+pub struct GatewayClient {
+    http: Client,
+    charges_url: String,
+    search_url: String,
+    bearer: String,
+}
+
+impl std::fmt::Debug for GatewayClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GatewayClient").field("charges_url", &self.charges_url).finish_non_exhaustive()
+    }
+}
+
+impl GatewayClient {
+    pub fn new(args: &GatewayClientArgs) -> anyhow::Result<Self> {
+        // An error means that a provider is installed already, which is all we want.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = Client::builder()
+            .no_proxy()
+            .retry(retry::never())
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .tcp_nodelay(true)
+            .build()
+            .context("cannot set up the gateway client")?;
+        let base = args.gateway_url.trim_end_matches('/');
+        Ok(Self {
+            http,
+            charges_url: format!("{base}/v1/payment_intents"),
+            search_url: format!("{base}/v1/payment_intents/search"),
+            bearer: args.gateway_key.clone(),
+        })
+    }
+
+    /// Sends the charge once and waits at most `timeout` for the whole answer.
+    pub async fn charge(&self, request: &ChargeRequest, timeout: Duration) -> Outcome {
+        let send = self
+            .http
+            .post(&self.charges_url)
+            .bearer_auth(&self.bearer)
+            .header("Idempotency-Key", &request.key)
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .body(form(request))
+            .timeout(timeout);
+        match exchange(send).await {
+            Ok(answer) => answer.outcome(request),
+            Err(situation) => situation.plain(),
+        }
+    }
+
+    /// Asks what became of a charge, without sending one.
+    pub async fn lookup(&self, request: &ChargeRequest, timeout: Duration) -> Lookup {
+        let query = format!("metadata['{KEY_METADATA}']:'{}'", request.key);
+        let ask = self.http.get(&self.search_url).bearer_auth(&self.bearer).query(&[("query", query)]).timeout(timeout);
+        let answer = match exchange(ask).await {
+            Ok(answer) => answer,
+            Err(situation) => return Lookup::Unreachable { why: situation.sentence().to_owned() },
+        };
+        match serde_json::from_slice::<SearchResult>(&answer.body) {
+            Ok(found) if answer.status == 200 => most_telling(found.data, request),
+            _ => Lookup::Unreachable { why: format!("the gateway's search answered {}", answer.status) },
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct SearchResult {
+    data: Vec<PaymentIntent>,
+}
+
+/// A charge that took the money outweighs every other trace under the same key.
+fn most_telling(found: Vec<PaymentIntent>, request: &ChargeRequest) -> Lookup {
+    let mut outcomes = found.into_iter().map(|intent| intent.outcome(request)).collect::<Vec<_>>();
+    let telling = outcomes.iter().position(|outcome| matches!(outcome, Outcome::Approved { .. })).unwrap_or_default();
+    if outcomes.is_empty() { Lookup::NothingFound } else { Lookup::Found(outcomes.swap_remove(telling)) }
+}
+
+/// The same bytes for the same request, always: the gateway compares them.
+fn form(request: &ChargeRequest) -> String {
+    let mut form = form_urlencoded::Serializer::new(String::with_capacity(256));
+    form.append_pair("amount", &request.amount.amount_minor().to_string());
+    form.append_pair("currency", request.amount.currency().code());
+    form.append_pair("payment_method", &request.payment_method);
+    form.append_pair("confirm", "true");
+    form.append_pair(&format!("metadata[{KEY_METADATA}]"), &request.key);
+    if let Some(reference) = &request.reference {
+        form.append_pair("metadata[reference]", reference);
+    }
+    form.finish()
+}
+
+async fn exchange(request: RequestBuilder) -> Result<Answer, Situation> {
+    let mut response = request.send().await.map_err(|error| noted(&error))?;
+    let (status, headers) = (response.status().as_u16(), std::mem::take(response.headers_mut()));
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| noted(&error))? {
+        if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+            return Err(Situation::AnswerUnreadable);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Answer { status, should_retry: should_retry(&headers), retry_after: retry_after(&headers), body })
+}
+
+fn noted(error: &reqwest::Error) -> Situation {
+    let situation = Situation::of_failure(error);
+    tracing::debug!(?situation, %error, "an exchange with the gateway failed");
+    situation
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: impl reqwest::header::AsHeaderName) -> Option<&'a str> {
+    headers.get(name).map(HeaderValue::to_str).and_then(Result::ok)
+}
+
+fn should_retry(headers: &HeaderMap) -> Option<bool> {
+    text(headers, "stripe-should-retry")?.parse().ok()
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    text(headers, RETRY_AFTER)?.parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests;

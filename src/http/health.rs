@@ -1,0 +1,27 @@
+//! Is the process alive, and may it be sent traffic?
+
+use axum::{
+    Extension,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+
+use super::{Door, reply};
+use crate::{idempotency::partitions, ids::RequestId};
+
+pub(super) async fn live() -> &'static str {
+    "alive\n"
+}
+
+/// 200 only while the database answers and today has a partition to claim in.
+pub(super) async fn ready(State(door): State<Door>, Extension(request_id): Extension<RequestId>) -> Response {
+    match partitions::days_ahead(&door.checkout.pool).await {
+        Ok(0) => (StatusCode::SERVICE_UNAVAILABLE, "no partition for today\n").into_response(),
+        Ok(days) => reply::json(&serde_json::json!({ "ready": true, "days_ahead": days }), request_id),
+        Err(error) => {
+            tracing::warn!(error = format!("{error:#}"), "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response()
+        }
+    }
+}

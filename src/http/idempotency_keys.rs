@@ -1,0 +1,136 @@
+//! `GET /v1/idempotency-keys/{operation}/{key}`: what a client asks before it dares to start anew.
+
+use axum::{
+    Extension,
+    extract::{Path, State},
+    http::HeaderMap,
+    response::Response,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use super::{Door, door, reply};
+use crate::{
+    checkout::frozen::bought_by,
+    idempotency::{
+        key::{IdempotencyKey, Operation, Scope},
+        record::{Holding, Record, StoredResponse},
+        store,
+    },
+    ids::RequestId,
+    wire::{
+        order::location,
+        problem::{Code, Problem},
+    },
+};
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    operation: &'a str,
+    key: &'a str,
+    /// `in_flight`, `unknown`, `needs_review`, `completed`, `failed`, or `expired`.
+    state: &'a str,
+    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    created_at: Option<OffsetDateTime>,
+    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    expires_at: Option<OffsetDateTime>,
+    /// What the key bought, once it is past its expiry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<ShownResponse<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownResponse<'a> {
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<&'a str>,
+    body: &'a RawValue,
+}
+
+/// 200 with the record's state and, when it is final, its answer; 404 for a key this customer never used.
+pub(super) async fn show(
+    State(door): State<Door>,
+    Extension(request_id): Extension<RequestId>,
+    Path((operation, key)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let scope = match door::customer(&door, &headers).and_then(|customer| {
+        let operation = Operation::from_name(&operation).ok_or_else(unknown_key)?;
+        let key = IdempotencyKey::parse(key.as_bytes())
+            .map_err(|reason| Problem::new(Code::IdempotencyKeyInvalid, reason.to_string()))?;
+        Ok(Scope { customer, operation, key })
+    }) {
+        Ok(scope) => scope,
+        Err(problem) => return reply::problem(&problem, request_id),
+    };
+    match look(&door, &scope, request_id).await {
+        Ok(response) => response,
+        Err(error) => reply::surprise(&error, request_id),
+    }
+}
+
+async fn look(door: &Door, scope: &Scope, request_id: RequestId) -> anyhow::Result<Response> {
+    let expiry = time::Duration::hours(i64::from(door.checkout.timing.key_expiry_hours));
+    let found = store::find(&door.checkout.pool, scope).await?;
+    let live = found.filter(|(now, record)| !record.holding.state().is_final() || *now < record.created_at + expiry);
+    let bought = match live {
+        Some((_, record)) => return shown(scope, &record, record.created_at + expiry, request_id),
+        None => bought_by(&door.checkout.pool, scope.digest()).await?,
+    };
+    Ok(match bought {
+        Some(order) => {
+            let shown = Shown { state: "expired", location: Some(location(order)), ..Shown::empty(scope) };
+            reply::json(&shown, request_id)
+        }
+        None => reply::problem(&unknown_key(), request_id),
+    })
+}
+
+fn shown(
+    scope: &Scope,
+    record: &Record,
+    expires_at: OffsetDateTime,
+    request_id: RequestId,
+) -> anyhow::Result<Response> {
+    let response = match &record.holding {
+        Holding::Completed(response) | Holding::Failed(response) => Some(answer(response)?),
+        Holding::InFlight { .. } | Holding::Unknown | Holding::NeedsReview => None,
+    };
+    let shown = Shown {
+        state: record.holding.state().name(),
+        created_at: Some(record.created_at),
+        expires_at: Some(expires_at),
+        response,
+        ..Shown::empty(scope)
+    };
+    Ok(reply::json(&shown, request_id))
+}
+
+fn answer(response: &StoredResponse) -> anyhow::Result<ShownResponse<'_>> {
+    Ok(ShownResponse {
+        status: response.status,
+        location: response.location.as_deref(),
+        body: serde_json::from_slice(&response.body)?,
+    })
+}
+
+impl<'a> Shown<'a> {
+    fn empty(scope: &'a Scope) -> Self {
+        Self {
+            operation: scope.operation.name(),
+            key: scope.key.as_str(),
+            state: "",
+            created_at: None,
+            expires_at: None,
+            location: None,
+            response: None,
+        }
+    }
+}
+
+fn unknown_key() -> Problem {
+    Problem::new(Code::NotFound, "You have not used this key for this operation.")
+}

@@ -1,0 +1,51 @@
+//! The door: HTTP in, HTTP out. All routes are on this page.
+
+mod credential;
+mod door;
+mod health;
+mod idempotency_keys;
+mod operator;
+mod orders;
+mod reply;
+mod request_log;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    middleware::from_fn_with_state,
+    routing::{get, post},
+};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::{
+    checkout::{Checkout, shield::Shield},
+    credential::Credentials,
+};
+
+pub use request_log::RequestLog;
+
+/// What every handler sees.
+#[derive(Debug, Clone)]
+pub struct Door {
+    pub checkout: Checkout,
+    pub shield: Shield,
+    pub credentials: Credentials,
+    pub log: Arc<RequestLog>,
+}
+
+pub fn routes(door: Door) -> Router {
+    Router::new()
+        .route("/v1/orders", post(orders::create))
+        .route("/v1/orders/{id}", get(orders::show))
+        .route("/v1/idempotency-keys/{operation}/{key}", get(idempotency_keys::show))
+        .route("/operator/requests", get(operator::requests))
+        .route("/livez", get(health::live))
+        .route("/readyz", get(health::ready))
+        .fallback(reply::no_such_path)
+        .method_not_allowed_fallback(reply::no_such_method)
+        // From the inside out: a panic becomes a 500 with our own body, then the log sees every answer, that one too.
+        .layer(CatchPanicLayer::custom(reply::panicked))
+        .layer(from_fn_with_state(door.clone(), request_log::record))
+        .with_state(door)
+}

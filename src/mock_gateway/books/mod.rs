@@ -1,0 +1,190 @@
+//! What the gateway knows: intents, charges, and what it answered under each key.
+//!
+//! Promise: one [`Commit`] becomes true as a whole or not at all, its recorded answer included.
+//! Two implementations of one interface: [`memory`] for load, where the mock must not be what is measured, and [`store`] in
+//! PostgreSQL, where the books outlive a kill.
+
+mod memory;
+mod rows;
+mod store;
+
+use std::{borrow::Cow, sync::Arc};
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde::Serialize;
+
+use super::{
+    clock::{ChargeId, IntentId},
+    keys::Keyed,
+    object::{Charge, Intent},
+    reply,
+};
+
+/// The gateway's own books.
+#[derive(Debug)]
+pub struct Books(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Memory(Box<memory::MemoryBooks>),
+    Store(store::StoreBooks),
+}
+
+/// What one execution writes.
+#[derive(Debug)]
+pub(super) struct Commit {
+    pub(super) intent: Option<Arc<Intent>>,
+    pub(super) charge: Option<Arc<Charge>>,
+    pub(super) key: Option<KeyWrite>,
+}
+
+#[derive(Debug)]
+pub(super) struct KeyWrite {
+    pub(super) keyed: Keyed,
+    /// Request, time and answer. Without them the execution is only counted: the gateway ignored the key.
+    pub(super) record: Option<(Box<str>, i64, Answer)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Committed {
+    Done,
+    /// Another writer has changed the intent since it was read. Nothing was written.
+    Stale,
+}
+
+/// What was answered. Objects are immutable and their JSON is a pure function of them, so the memory books keep the object.
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    Intent(Arc<Intent>),
+    Declined(Arc<Intent>),
+    Bytes { status: StatusCode, body: Bytes },
+}
+
+impl Answer {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Intent(_) => StatusCode::OK,
+            Self::Declined(_) => StatusCode::PAYMENT_REQUIRED,
+            Self::Bytes { status, .. } => *status,
+        }
+    }
+
+    pub(super) fn body(&self) -> Bytes {
+        match self {
+            Self::Intent(intent) => reply::json(&**intent),
+            Self::Declined(intent) => reply::decline_json(intent),
+            Self::Bytes { body, .. } => body.clone(),
+        }
+    }
+}
+
+/// What is on record for a key.
+#[derive(Debug, Clone)]
+pub(super) struct Recorded {
+    pub(super) path: Cow<'static, str>,
+    pub(super) fingerprint: [u8; 32],
+    pub(super) request_id: Box<str>,
+    pub(super) at_ms: i64,
+    pub(super) answer: Answer,
+}
+
+/// Intents whose names lie in `from..below`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IntentRange {
+    pub(super) from: IntentId,
+    pub(super) below: IntentId,
+}
+
+/// One pair of metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) name: Box<str>,
+    pub(super) value: Box<str>,
+}
+
+/// One line of the ledger.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Capture {
+    pub(super) payment_intent: IntentId,
+    pub(super) idempotency_key: Option<Box<str>>,
+    pub(super) reference: Option<Box<str>>,
+    pub(super) amount: i64,
+    pub(super) currency: Box<str>,
+    pub(super) amount_refunded: i64,
+    /// How often anything was executed under this key.
+    pub(super) executions: i64,
+    pub(super) replays: i64,
+    /// Seconds since 1970 on the gateway's clock.
+    pub(super) created: i64,
+}
+
+macro_rules! ask {
+    ($books:expr, $ask:ident($($argument:expr),*)) => {
+        match &$books.0 {
+            Kind::Memory(books) => Ok(books.$ask($($argument),*)),
+            Kind::Store(books) => books.$ask($($argument),*).await,
+        }
+    };
+}
+
+impl Books {
+    /// Books that last as long as the process and grow with every payment, by about a kilobyte each.
+    pub fn in_memory() -> Self {
+        Self(Kind::Memory(Box::default()))
+    }
+
+    /// Books in PostgreSQL, in a schema of their own that this brings up to date. One process may have them open.
+    pub async fn open(database_url: &str) -> anyhow::Result<Self> {
+        Ok(Self(Kind::Store(store::StoreBooks::open(database_url).await?)))
+    }
+
+    pub(super) async fn recorded(&self, key: &str) -> anyhow::Result<Option<Recorded>> {
+        ask!(self, recorded(key))
+    }
+
+    pub(super) async fn count_replay(&self, key: &str) -> anyhow::Result<()> {
+        ask!(self, count_replay(key))
+    }
+
+    pub(super) async fn commit(&self, commit: Commit) -> anyhow::Result<Committed> {
+        ask!(self, commit(commit))
+    }
+
+    pub(super) async fn intent(&self, id: IntentId) -> anyhow::Result<Option<Arc<Intent>>> {
+        ask!(self, intent(id))
+    }
+
+    /// Newest first.
+    pub(super) async fn intents(&self, range: IntentRange, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
+        ask!(self, intents(range, limit))
+    }
+
+    /// Those with this note and a name below, newest first.
+    pub(super) async fn noted(&self, note: &Note, below: IntentId, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
+        ask!(self, noted(note, below, limit))
+    }
+
+    pub(super) async fn charge(&self, id: ChargeId) -> anyhow::Result<Option<Arc<Charge>>> {
+        ask!(self, charge(id))
+    }
+
+    /// Newest first.
+    pub(super) async fn charges(&self, intent: IntentId) -> anyhow::Result<Vec<Arc<Charge>>> {
+        ask!(self, charges(intent))
+    }
+
+    /// Oldest first.
+    pub(super) async fn captures(
+        &self,
+        after: IntentId,
+        limit: usize,
+        reference: Option<&str>,
+    ) -> anyhow::Result<Vec<Capture>> {
+        ask!(self, captures(after, limit, reference))
+    }
+
+    pub(super) async fn reset(&self) -> anyhow::Result<()> {
+        ask!(self, reset())
+    }
+}

@@ -1,0 +1,171 @@
+//! `/_mock/*`: for whoever runs the experiment, on the same port, without credentials.
+//!
+//! Promise: a wrong request here says what is wrong and changes nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    Gateway,
+    faults::{Fault, FaultName, LATENCY_MS_MAX, Rate},
+    form::Form,
+    ledger,
+    reply::{Refusal, Reply},
+};
+
+/// Most requests that one queue entry meets.
+const COUNT_MAX: u32 = 1_000_000;
+const DAYS_MAX_S: u32 = 366 * 86_400;
+
+pub(super) async fn answer(
+    gateway: &Arc<Gateway>,
+    method: &Method,
+    path: &str,
+    query: &str,
+    body: &[u8],
+) -> Result<Reply, Refusal> {
+    match (path, method) {
+        ("faults", &Method::GET) => Ok(Reply::ok(&gateway.faults.now())),
+        ("faults", &Method::POST) => {
+            set_fault(gateway, parse(body)?)?;
+            Ok(Reply::ok(&gateway.faults.now()))
+        }
+        ("faults", &Method::DELETE) => {
+            gateway.faults.clear();
+            Ok(Reply::ok(&gateway.faults.now()))
+        }
+        ("ledger", &Method::GET) => {
+            let form = Form::parse(query.as_bytes())?;
+            form.only(&["reference"])?;
+            Ok(ledger::answer(gateway, form.get("reference").map(Into::into)))
+        }
+        ("stats", &Method::GET) => Ok(Reply::ok(&gateway.stats)),
+        ("clock", &Method::GET) => Ok(clock(gateway)),
+        ("clock", &Method::POST) => {
+            let Advance { advance_s } = parse(body)?;
+            if advance_s > DAYS_MAX_S {
+                return Err(Refusal::invalid(format!("advance_s is at most {DAYS_MAX_S}, a year.")));
+            }
+            gateway.clock.advance(advance_s);
+            Ok(clock(gateway))
+        }
+        ("settings", &Method::POST) => {
+            set(gateway, &parse(body)?);
+            Ok(clock(gateway))
+        }
+        ("reset", &Method::POST) => reset(gateway).await,
+        ("faults", _) => Err(not_allowed("GET, POST, DELETE")),
+        ("clock", _) => Err(not_allowed("GET, POST")),
+        ("ledger" | "stats", _) => Err(not_allowed("GET")),
+        ("reset" | "settings", _) => Err(not_allowed("POST")),
+        _ => {
+            let message =
+                format!("There is no /_mock/{path}: there are clock, faults, ledger, reset, settings and stats.");
+            Err(Refusal::new(StatusCode::NOT_FOUND, "invalid_request_error", message))
+        }
+    }
+}
+
+fn not_allowed(methods: &'static str) -> Refusal {
+    let message = format!("Use {methods} here.");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message).allowing(methods)
+}
+
+/// With a count the fault meets the next requests; with a probability it meets some of them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FaultAsked {
+    name: String,
+    count: Option<u32>,
+    probability: Option<f64>,
+    latency_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advance {
+    advance_s: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SettingsAsked {
+    key_ttl_s: Option<u32>,
+    search_lag_ms: Option<u32>,
+    seed: Option<u64>,
+    ignore_idempotency_keys: Option<bool>,
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid(format!("The body is not what is wanted here: {error}.")))
+}
+
+fn set_fault(gateway: &Gateway, asked: FaultAsked) -> Result<(), Refusal> {
+    let Some(name) = FaultName::parse(&asked.name) else {
+        let names: Vec<_> = FaultName::ALL.iter().map(|name| name.name()).collect();
+        return Err(Refusal::invalid(format!("No fault is called {:?}: there are {}.", asked.name, names.join(", "))));
+    };
+    if asked.latency_ms.is_some_and(|ms| ms > LATENCY_MS_MAX) {
+        return Err(Refusal::invalid(format!("latency_ms is at most {LATENCY_MS_MAX}.")));
+    }
+    let fault = Fault::new(name, asked.latency_ms);
+    let done = match (asked.count, asked.probability) {
+        (Some(_), Some(_)) => Err("Give a count or a probability, not both.".to_owned()),
+        (None, Some(probability)) => gateway.faults.set_rate(Rate { fault, probability }),
+        (count, None) => match count.unwrap_or(1) {
+            1..=COUNT_MAX if name == FaultName::Refuse => refuse(gateway, fault),
+            count @ 1..=COUNT_MAX => gateway.faults.enqueue(fault, count),
+            _ => Err(format!("count lies between 1 and {COUNT_MAX}.")),
+        },
+    };
+    done.map_err(Refusal::invalid)
+}
+
+fn refuse(gateway: &Gateway, fault: Fault) -> Result<(), String> {
+    let asked = gateway.refusals.try_send(Duration::from_millis(fault.latency_ms));
+    asked.map_err(|_| "The port is being closed already.".to_owned())?;
+    gateway.stats.fired(fault.name);
+    Ok(())
+}
+
+fn set(gateway: &Gateway, asked: &SettingsAsked) {
+    if let Some(s) = asked.key_ttl_s {
+        gateway.clock.set_key_ttl_ms(i64::from(s) * 1000);
+    }
+    if let Some(ms) = asked.search_lag_ms {
+        gateway.clock.set_search_lag_ms(ms.into());
+    }
+    if let Some(seed) = asked.seed {
+        gateway.faults.set_seed(seed);
+    }
+    if let Some(ignore) = asked.ignore_idempotency_keys {
+        gateway.faults.set_ignore_idempotency_keys(ignore);
+    }
+}
+
+fn clock(gateway: &Gateway) -> Reply {
+    let clock = &gateway.clock;
+    Reply::ok(&json!({
+        "now_s": clock.now_ms() / 1000,
+        "advance_s": clock.advance_ms() / 1000,
+        "key_ttl_s": clock.key_ttl_ms() / 1000,
+        "search_lag_ms": clock.search_lag_ms(),
+    }))
+}
+
+/// Everything as at the start, with empty books.
+async fn reset(gateway: &Gateway) -> Result<Reply, Refusal> {
+    gateway.books.reset().await.map_err(|error| {
+        tracing::error!(error = format!("{error:#}"), "the books cannot be emptied");
+        Refusal::internal()
+    })?;
+    gateway.faults.reset();
+    gateway.arrivals.reset();
+    gateway.clock.reset();
+    gateway.stats.reset();
+    Ok(Reply::ok(&json!({ "reset": true })))
+}

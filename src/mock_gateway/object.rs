@@ -1,0 +1,214 @@
+//! Payment intents and charges, and their JSON.
+//!
+//! Promise: the JSON is a pure function of the object, so a recorded answer may be kept as the object it shows; and every field
+//! that a strictly typed client insists on is there.
+
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
+use super::{
+    clock::{ChargeId, IntentId},
+    payment_methods::Decline,
+};
+
+/// One version of a payment intent. Versions are never changed, only followed by the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Intent {
+    pub(super) id: IntentId,
+    /// Counts the versions from 1: a writer names the one it read.
+    pub(super) version: i32,
+    pub(super) amount: i64,
+    pub(super) currency: Currency,
+    pub(super) status: Status,
+    pub(super) payment_method: Option<Box<str>>,
+    pub(super) description: Option<Box<str>>,
+    pub(super) metadata: Metadata,
+    pub(super) latest_charge: Option<ChargeId>,
+    /// Why the latest charge failed, if it did.
+    pub(super) decline: Option<Decline>,
+    pub(super) canceled_at_ms: Option<i64>,
+    /// The idempotency key of the request that captured the money.
+    pub(super) captured_by: Option<Box<str>>,
+}
+
+/// One attempt to move the money of an intent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Charge {
+    pub(super) id: ChargeId,
+    pub(super) intent: IntentId,
+    pub(super) amount: i64,
+    pub(super) currency: Currency,
+    pub(super) payment_method: Box<str>,
+    pub(super) metadata: Metadata,
+    /// `None` is a charge that succeeded.
+    pub(super) decline: Option<Decline>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    RequiresPaymentMethod,
+    RequiresConfirmation,
+    RequiresAction,
+    Succeeded,
+    Canceled,
+}
+
+impl Status {
+    pub(super) const ALL: [Self; 5] = [
+        Self::RequiresPaymentMethod,
+        Self::RequiresConfirmation,
+        Self::RequiresAction,
+        Self::Succeeded,
+        Self::Canceled,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::RequiresPaymentMethod => "requires_payment_method",
+            Self::RequiresConfirmation => "requires_confirmation",
+            Self::RequiresAction => "requires_action",
+            Self::Succeeded => "succeeded",
+            Self::Canceled => "canceled",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+}
+
+/// Three lower-case letters; which currencies exist is not this gateway's business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Currency([u8; 3]);
+
+impl Currency {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let letters: [u8; 3] = text.as_bytes().try_into().ok()?;
+        letters.iter().all(u8::is_ascii_alphabetic).then(|| Self(letters.map(|letter| letter.to_ascii_lowercase())))
+    }
+
+    pub(super) fn code(&self) -> &str {
+        // Only letters get past `parse`.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// The client's own notes, sorted by name, each name once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Metadata(Box<[(Box<str>, Box<str>)]>);
+
+impl Metadata {
+    pub(super) fn new(mut pairs: Vec<(Box<str>, Box<str>)>) -> Self {
+        pairs.sort_unstable();
+        Self(pairs.into())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// What this payment is for in the client's own books.
+    pub(super) fn reference(&self) -> Option<&str> {
+        self.get("reference").or_else(|| self.get("order_id"))
+    }
+}
+
+impl Serialize for Metadata {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl Intent {
+    pub(super) fn captured(&self) -> bool {
+        self.status == Status::Succeeded
+    }
+}
+
+impl Serialize for Intent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let challenge = (self.status == Status::RequiresAction).then_some(NextAction { r#type: "use_stripe_sdk" });
+        let error = self.decline.map(|decline| CardError {
+            charge: self.latest_charge,
+            code: decline.code(),
+            decline_code: decline.decline_code(),
+            message: decline.message(),
+            r#type: "card_error",
+        });
+        let mut json = serializer.serialize_struct("PaymentIntent", 22)?;
+        json.serialize_field("id", &self.id)?;
+        json.serialize_field("object", "payment_intent")?;
+        json.serialize_field("amount", &self.amount)?;
+        json.serialize_field("amount_capturable", &0)?;
+        json.serialize_field("amount_received", &if self.captured() { self.amount } else { 0 })?;
+        json.serialize_field("canceled_at", &self.canceled_at_ms.map(|ms| ms / 1000))?;
+        json.serialize_field("capture_method", "automatic")?;
+        json.serialize_field("client_secret", &format_args!("{}_secret_mock", self.id))?;
+        json.serialize_field("confirmation_method", "automatic")?;
+        json.serialize_field("created", &(self.id.created_ms() / 1000))?;
+        json.serialize_field("currency", self.currency.code())?;
+        json.serialize_field("description", &self.description)?;
+        json.serialize_field("last_payment_error", &error)?;
+        json.serialize_field("latest_charge", &self.latest_charge)?;
+        json.serialize_field("livemode", &false)?;
+        json.serialize_field("metadata", &self.metadata)?;
+        json.serialize_field("next_action", &challenge)?;
+        json.serialize_field("payment_method", &self.payment_method)?;
+        json.serialize_field("payment_method_types", &["card"])?;
+        json.serialize_field("status", self.status.name())?;
+        json.end()
+    }
+}
+
+#[derive(Serialize)]
+struct NextAction {
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+struct CardError {
+    charge: Option<ChargeId>,
+    code: &'static str,
+    decline_code: &'static str,
+    message: &'static str,
+    r#type: &'static str,
+}
+
+impl Serialize for Charge {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let paid = self.decline.is_none();
+        let mut json = serializer.serialize_struct("Charge", 19)?;
+        json.serialize_field("id", &self.id)?;
+        json.serialize_field("object", "charge")?;
+        json.serialize_field("amount", &self.amount)?;
+        json.serialize_field("amount_captured", &if paid { self.amount } else { 0 })?;
+        json.serialize_field("amount_refunded", &0)?;
+        json.serialize_field("billing_details", &BillingDetails::default())?;
+        json.serialize_field("captured", &paid)?;
+        json.serialize_field("created", &(self.id.created_ms() / 1000))?;
+        json.serialize_field("currency", self.currency.code())?;
+        json.serialize_field("disputed", &false)?;
+        json.serialize_field("failure_code", &self.decline.map(Decline::code))?;
+        json.serialize_field("failure_message", &self.decline.map(Decline::message))?;
+        json.serialize_field("livemode", &false)?;
+        json.serialize_field("metadata", &self.metadata)?;
+        json.serialize_field("paid", &paid)?;
+        json.serialize_field("payment_intent", &self.intent)?;
+        json.serialize_field("payment_method", &self.payment_method)?;
+        json.serialize_field("refunded", &false)?;
+        json.serialize_field("status", if paid { "succeeded" } else { "failed" })?;
+        json.end()
+    }
+}
+
+/// The gateway keeps nothing about the customer; typed clients want the empty shape.
+#[derive(Default, Serialize)]
+struct BillingDetails {
+    address: Option<()>,
+    email: Option<()>,
+    name: Option<()>,
+    phone: Option<()>,
+}

@@ -1,0 +1,257 @@
+//! The story of a POST: fate, key, execution, record, answer.
+//!
+//! Promise: once an execution has begun it ends and is recorded, whether or not the client still listens; and its effect and
+//! its record become true together.
+//! It answers: in which order do validation, faults, keys and money meet?
+
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::{
+    Gateway,
+    books::{Answer, Commit, Committed, KeyWrite, Recorded},
+    clock::{ChargeId, IntentId},
+    engine::{self, Card, Create, Decision, Given},
+    faults::{Asked, Fate, FaultName},
+    keys::{Held, Judgement, Keyed, judge},
+    reply::{Refusal, Reply},
+    stats::count,
+};
+
+/// A valid request that may move money.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) id: Box<str>,
+    pub(super) keyed: Option<Keyed>,
+    pub(super) command: Command,
+    /// The fault this request asked for itself.
+    pub(super) asked: Option<Asked>,
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Create(Create),
+    Confirm { intent: IntentId, card: Option<Card> },
+    Cancel { intent: IntentId },
+}
+
+/// What the request got, and what becomes of it on its way back.
+#[derive(Debug)]
+pub(super) enum Answered {
+    Reply(Reply),
+    /// The answer meets this fate on its way.
+    Fated(Reply, Fate),
+    /// The connection ends without an answer, and nothing was executed.
+    Dropped,
+}
+
+pub(super) async fn post(gateway: &Arc<Gateway>, request: Request) -> Answered {
+    let key = request.keyed.as_ref().map(|keyed| &*keyed.key);
+    let fate = gateway.faults.draw(key, request.asked, &gateway.arrivals);
+    match fate.fault.map(|fault| fault.name) {
+        Some(name @ FaultName::Http503Before) => {
+            gateway.stats.fired(name);
+            let message = "The gateway is unavailable. Nothing was executed.";
+            Answered::Reply(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message).into())
+        }
+        Some(name @ FaultName::Http429Before) => {
+            gateway.stats.fired(name);
+            let message = "Request rate limit exceeded. Nothing was executed.";
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "invalid_request_error", message);
+            Answered::Reply(refusal.coded("rate_limit").into())
+        }
+        Some(name @ FaultName::DropBefore) => {
+            gateway.stats.fired(name);
+            Answered::Dropped
+        }
+        Some(_) => match shielded(gateway, request, fate).await {
+            Ok(reply) => Answered::Fated(reply, fate),
+            Err(refusal) => Answered::Reply(refusal.into()),
+        },
+        None => match shielded(gateway, request, fate).await {
+            Ok(reply) => Answered::Reply(reply),
+            Err(refusal) => Answered::Reply(refusal.into()),
+        },
+    }
+}
+
+/// Runs the execution where no client can end it. The server drops a handler whose client hangs up; an execution that is not
+/// done at once therefore moves to a task of its own. Most are done at once, and save the task.
+async fn shielded(gateway: &Arc<Gateway>, request: Request, fate: Fate) -> Result<Reply, Refusal> {
+    let mut execution = Box::pin(execute(Arc::clone(gateway), request, fate));
+    match poll_fn(|cx| Poll::Ready(execution.as_mut().poll(cx))).await {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => match gateway.executions.spawn(execution).await {
+            Ok(outcome) => outcome,
+            Err(panicked) => {
+                tracing::error!(error = %panicked, "an execution panicked");
+                Err(Refusal::internal())
+            }
+        },
+    }
+}
+
+async fn execute(gateway: Arc<Gateway>, request: Request, fate: Fate) -> Result<Reply, Refusal> {
+    // A surprise in the books is not recorded: the same key may try again.
+    let outcome = run(&gateway, &request, fate).await.unwrap_or_else(|error| {
+        tracing::error!(request_id = &*request.id, error = format!("{error:#}"), "an execution failed");
+        Err(Refusal::internal())
+    });
+    if let Err(refusal) = &outcome {
+        tracing::debug!(request_id = &*request.id, status = refusal.status.as_u16(), "refused");
+    }
+    outcome
+}
+
+async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result<Result<Reply, Refusal>> {
+    let _held = match &request.keyed {
+        Some(keyed) if !fate.ignores_key => match admit(gateway, keyed).await? {
+            Admitted::Execute(held) => Some(held),
+            Admitted::Replay(recorded) => return Ok(Ok(replay(gateway, keyed, &recorded).await?)),
+            Admitted::Refused(refusal) => return Ok(Err(refusal)),
+        },
+        _ => None,
+    };
+    if let Some(fault) = fate.fault.filter(|fault| fault.name == FaultName::LatencyBefore) {
+        gateway.stats.fired(fault.name);
+        tokio::time::sleep(Duration::from_millis(fault.latency_ms)).await;
+    }
+    let decided = if fate.is(FaultName::Http500Before) {
+        Decided::Answer(failure(gateway, FaultName::Http500Before))
+    } else {
+        decide(gateway, request).await?
+    };
+    let (intent, charge, mut answer) = match decided {
+        Decided::Decision(Decision { intent, charge, answer }) => (Some(intent), charge, answer),
+        Decided::Answer(answer) => (None, None, answer),
+        Decided::Refused(refusal) => return Ok(Err(refusal)),
+    };
+    if fate.is(FaultName::Http500After) {
+        answer = failure(gateway, FaultName::Http500After);
+    }
+    let (status, body) = (answer.status(), answer.body());
+    let key = request.keyed.as_ref().map(|keyed| KeyWrite {
+        keyed: keyed.clone(),
+        record: (!fate.ignores_key).then(|| (request.id.clone(), gateway.clock.now_ms(), answer)),
+    });
+    match gateway.books.commit(Commit { intent, charge, key }).await.context("committing an execution")? {
+        Committed::Done => {
+            count(&gateway.stats.executions);
+            if fate.is(FaultName::IgnoreIdempotency) {
+                gateway.stats.fired(FaultName::IgnoreIdempotency);
+            }
+            Ok(Ok(answered(status, body)))
+        }
+        Committed::Stale => {
+            let message = "This object is being changed by another request. Please try again.";
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "invalid_request_error", message);
+            Ok(Err(refusal.coded("lock_timeout").retry(true)))
+        }
+    }
+}
+
+enum Admitted<'a> {
+    Execute(Held<'a>),
+    Replay(Recorded),
+    Refused(Refusal),
+}
+
+async fn admit<'a>(gateway: &'a Gateway, keyed: &'a Keyed) -> anyhow::Result<Admitted<'a>> {
+    if let Some(settled) = look_up(gateway, keyed).await? {
+        return Ok(settled);
+    }
+    let Some(held) = gateway.in_progress.hold(&keyed.key) else {
+        count(&gateway.stats.conflicts);
+        let message = format!(
+            "There is currently another in-progress request using this Idempotent Key (that probably means you submitted \
+             twice, and the other request is still going through): {}. Please try again later.",
+            keyed.key
+        );
+        let refusal = Refusal::new(StatusCode::CONFLICT, "invalid_request_error", message);
+        return Ok(Admitted::Refused(refusal.coded("idempotency_key_in_use")));
+    };
+    // Its holder may have finished between our look and our hold, so look again now that nobody else can write.
+    Ok(look_up(gateway, keyed).await?.unwrap_or(Admitted::Execute(held)))
+}
+
+async fn look_up<'a>(gateway: &Gateway, keyed: &Keyed) -> anyhow::Result<Option<Admitted<'a>>> {
+    let Some(recorded) = gateway.books.recorded(&keyed.key).await.context("looking up a key")? else {
+        return Ok(None);
+    };
+    let refuse = |message| {
+        count(&gateway.stats.mismatches);
+        Some(Admitted::Refused(Refusal::new(StatusCode::BAD_REQUEST, "idempotency_error", message)))
+    };
+    Ok(match judge(&recorded, keyed, gateway.clock.now_ms(), gateway.clock.key_ttl_ms()) {
+        Judgement::Run => None,
+        Judgement::Replay => Some(Admitted::Replay(recorded)),
+        Judgement::OtherParameters => refuse(format!(
+            "Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a \
+             key other than '{}' if you meant to execute a different request.",
+            keyed.key
+        )),
+        Judgement::OtherEndpoint => refuse(format!(
+            "Keys for idempotent requests can only be used for the same endpoint they were first used for ('{}' vs '{}'). \
+             Try using a key other than '{}' if you meant to execute a different request.",
+            keyed.path, recorded.path, keyed.key
+        )),
+    })
+}
+
+async fn replay(gateway: &Gateway, keyed: &Keyed, recorded: &Recorded) -> anyhow::Result<Reply> {
+    gateway.books.count_replay(&keyed.key).await.context("counting a replay")?;
+    count(&gateway.stats.replays);
+    let reply = answered(recorded.answer.status(), recorded.answer.body());
+    Ok(Reply { replayed_from: Some(recorded.request_id.clone()), ..reply })
+}
+
+/// A recorded 500 tells the client to stop: its retries would only meet the record.
+fn answered(status: StatusCode, body: Bytes) -> Reply {
+    Reply { should_retry: status.is_server_error().then_some(false), ..Reply::new(status, body) }
+}
+
+fn failure(gateway: &Gateway, fault: FaultName) -> Answer {
+    gateway.stats.fired(fault);
+    Answer::Bytes { status: StatusCode::INTERNAL_SERVER_ERROR, body: Refusal::internal().json() }
+}
+
+enum Decided {
+    Decision(Decision),
+    /// The execution ran, changed nothing, and its answer is recorded.
+    Answer(Answer),
+    /// The request was wrong before anything began.
+    Refused(Refusal),
+}
+
+async fn decide(gateway: &Gateway, request: &Request) -> anyhow::Result<Decided> {
+    let now_ms = gateway.clock.now_ms();
+    let given = Given {
+        intent: IntentId(gateway.names.mint(now_ms)),
+        charge: ChargeId(gateway.names.mint(now_ms)),
+        now_ms,
+        key: request.keyed.as_ref().map(|keyed| &*keyed.key),
+    };
+    let (id, confirm) = match &request.command {
+        Command::Create(create) => return Ok(Decided::Decision(engine::create(&given, create))),
+        Command::Confirm { intent, card } => (*intent, Some(card.as_ref())),
+        Command::Cancel { intent } => (*intent, None),
+    };
+    let Some(before) = gateway.books.intent(id).await.context("reading an intent")? else {
+        return Ok(Decided::Refused(no_such_intent(&id.to_string())));
+    };
+    let decision = match confirm {
+        Some(card) => engine::confirm(&given, &before, card),
+        None => engine::cancel(&given, &before),
+    };
+    Ok(match decision {
+        Ok(decision) => Decided::Decision(decision),
+        Err(refusal) => Decided::Answer(Answer::Bytes { status: refusal.status, body: refusal.json() }),
+    })
+}
+
+pub(super) fn no_such_intent(id: &str) -> Refusal {
+    Refusal::missing(StatusCode::NOT_FOUND, "intent", format!("No such payment_intent: '{id}'"))
+}

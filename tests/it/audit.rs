@@ -1,0 +1,452 @@
+//! The audit must be able to say no: one healthy purchase, one corruption, and exactly that anomaly named. A corruption that
+//! the schema forbids first takes the constraint away, in the database of its own test.
+
+use std::{sync::Once, time::Duration};
+
+use checkout::{
+    audit::{self, AuditOptions, Capture, EXAMPLES_MAX, Kind, Ledger, Report},
+    idempotency::{
+        key::{IdempotencyKey, Operation, Scope, ScopeDigest},
+        partitions,
+    },
+    ids::CustomerId,
+};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, PgPool};
+use time::OffsetDateTime;
+use uuid::Uuid;
+use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
+
+use crate::support::TestDatabase;
+
+const EXPIRY: Duration = Duration::from_secs(72 * 3600);
+const CUSTOMER: i64 = 42;
+
+/// A checkout's database beside a gateway's ledger, both in our hands.
+struct Shop {
+    pool: PgPool,
+    captures: Vec<Capture>,
+}
+
+/// One healthy purchase.
+struct Sale {
+    digest: ScopeDigest,
+    order: Uuid,
+    charge: Uuid,
+    capture: Capture,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let pool = TestDatabase::create().await.pool().await;
+        partitions::maintain(&pool, EXPIRY).await.expect("today's partition");
+        Self { pool, captures: Vec::new() }
+    }
+
+    /// Opens with one healthy purchase, and sees that the audit has nothing against it.
+    async fn with_a_sale() -> (Self, Sale) {
+        let mut shop = Self::open().await;
+        let sale = shop.sell("first-key", Some("tap-1")).await;
+        shop.assert_clean().await;
+        (shop, sale)
+    }
+
+    async fn sell(&mut self, key: &str, reference: Option<&str>) -> Sale {
+        self.sell_to(CUSTOMER, key, reference).await
+    }
+
+    async fn sell_to(&mut self, customer: i64, key: &str, reference: Option<&str>) -> Sale {
+        let digest = digest_of(customer, key);
+        let (order, charge) = (Uuid::now_v7(), Uuid::now_v7());
+        let capture = capture(digest, reference);
+        self.insert_charge(charge, digest, &capture.payment_intent).await;
+        self.execute(&format!(
+            "INSERT INTO orders (id, customer_id, charge_id, key_digest, status, total_minor, currency, items, client_reference)
+             VALUES ('{order}', {customer}, '{charge}', '\\x{digest}', 'paid', 4299, 'eur', '[]', {})",
+            reference.map_or("NULL".to_owned(), |reference| format!("'{reference}'")),
+        ))
+        .await;
+        self.insert_event(order, 1).await;
+        self.insert_record(digest, customer, key, order, "completed").await;
+        self.captures.push(capture.clone());
+        Sale { digest, order, charge, capture }
+    }
+
+    async fn insert_charge(&self, id: Uuid, digest: ScopeDigest, payment_intent: &str) {
+        self.execute(&format!(
+            "INSERT INTO charges (id, customer_id, key_digest, amount_minor, currency, status, gateway_id)
+             VALUES ('{id}', {CUSTOMER}, '\\x{digest}', 4299, 'eur', 'succeeded', '{payment_intent}')"
+        ))
+        .await;
+    }
+
+    async fn insert_event(&self, order: Uuid, sequence: i32) {
+        let event = Uuid::now_v7();
+        self.execute(&format!(
+            "INSERT INTO outbox (event_id, order_id, sequence, shard, type, payload)
+             VALUES ('{event}', '{order}', {sequence}, 0, 'order.paid', '{{}}')"
+        ))
+        .await;
+    }
+
+    async fn insert_record(&self, digest: ScopeDigest, customer: i64, key: &str, order: Uuid, state: &str) {
+        let held = match state {
+            "in_flight" => "db_clock() + interval '15 s', NULL, NULL, NULL, NULL, NULL, NULL".to_owned(),
+            "unknown" => "NULL, db_clock() + interval '1 s', NULL, NULL, NULL, NULL, NULL".to_owned(),
+            "needs_review" => "NULL, NULL, NULL, NULL, NULL, NULL, NULL".to_owned(),
+            "completed" => format!(
+                "NULL, NULL, 201, 'application/json', '/v1/orders/{order}', '{{\"id\":\"{order}\"}}'::bytea, db_clock()"
+            ),
+            _ => "NULL, NULL, 402, 'application/problem+json', NULL, '{}'::bytea, db_clock()".to_owned(),
+        };
+        self.execute(&format!(
+            "INSERT INTO idempotency_records
+                 (digest, day, customer_id, operation, key, fingerprint, fingerprint_version, state, fence, attempt, resource_id,
+                  frozen, first_sent_at, created_at, lease_until, next_attempt_at, response_status, response_content_type,
+                  response_location, response_body, finished_at)
+             VALUES ('\\x{digest}', db_day(), {customer}, 'orders.create', '{key}', '\\x00', 1, '{state}', 1, gen_random_uuid(),
+                     '{order}', '{{}}', db_clock(), db_clock(), {held})"
+        ))
+        .await;
+    }
+
+    /// Runs SQL, any of it.
+    async fn execute(&self, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    }
+
+    async fn audit(&self) -> Report {
+        let asked_at = OffsetDateTime::now_utc() + time::Duration::DAY;
+        self.audit_asked_at(asked_at).await
+    }
+
+    async fn audit_asked_at(&self, asked_at: OffsetDateTime) -> Report {
+        let ledger = Ledger { asked_at, captures: self.captures.clone() };
+        audit::run_over(&self.pool, &ledger, AuditOptions::default()).await.expect("an audit")
+    }
+
+    async fn assert_clean(&self) {
+        let report = self.audit().await;
+        assert!(report.is_clean(), "{report}");
+    }
+
+    /// Exactly one anomaly, of this kind and about this id.
+    async fn assert_names(&self, kind: Kind, id: &str) {
+        let report = self.audit().await;
+        assert_eq!(report.kinds(), [kind], "{report}");
+        assert_eq!(report.found(kind), 1, "{report}");
+        assert_eq!(report.anomalies.len(), 1, "{report}");
+        assert!(report.anomalies[0].ids.iter().any(|named| named == id), "{id} is not named:\n{report}");
+        assert!(report.to_string().contains(&format!("FAIL  {}", kind.name())), "{report}");
+    }
+}
+
+fn digest_of(customer: i64, key: &str) -> ScopeDigest {
+    let key = IdempotencyKey::parse(key.as_bytes()).expect("a key");
+    Scope { customer: CustomerId(customer), operation: Operation::CreateOrder, key }.digest()
+}
+
+fn capture(digest: ScopeDigest, reference: Option<&str>) -> Capture {
+    Capture {
+        payment_intent: format!("pi_{}", Uuid::now_v7().simple()),
+        idempotency_key: Some(format!("chk_{digest}")),
+        reference: reference.map(str::to_owned),
+        amount: 4299,
+        currency: "eur".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn two_orders_under_one_key_are_a_duplicate_order() {
+    let (shop, sale) = Shop::with_a_sale().await;
+    shop.execute("ALTER TABLE orders DROP CONSTRAINT orders_one_per_key").await;
+    let second = Uuid::now_v7();
+    shop.execute(&format!(
+        "INSERT INTO orders SELECT '{second}', customer_id, charge_id, key_digest, status, total_minor, currency, items, NULL, created_at FROM orders"
+    ))
+    .await;
+    shop.insert_event(second, 1).await;
+    shop.assert_names(Kind::DuplicateOrder, &second.to_string()).await;
+    shop.assert_names(Kind::DuplicateOrder, &sale.order.to_string()).await;
+}
+
+#[tokio::test]
+async fn one_client_reference_bought_under_two_keys_is_a_duplicate_order_and_a_duplicate_charge() {
+    let (mut shop, first) = Shop::with_a_sale().await;
+    let second = shop.sell("a-fresh-key-for-the-same-tap", Some("tap-1")).await;
+    let report = shop.audit().await;
+    assert_eq!(report.kinds(), [Kind::DuplicateOrder, Kind::DuplicateCharge], "{report}");
+    assert_eq!(report.anomalies[0].ids, [first.order.to_string(), second.order.to_string()]);
+    assert_eq!(report.anomalies[1].ids, [first.capture.payment_intent, second.capture.payment_intent]);
+}
+
+#[tokio::test]
+async fn two_customers_may_use_one_client_reference() {
+    let (mut shop, _) = Shop::with_a_sale().await;
+    shop.sell_to(CUSTOMER + 1, "first-key", Some("tap-1")).await;
+    shop.execute(&format!(
+        "UPDATE charges SET customer_id = o.customer_id FROM orders AS o WHERE charge_id = charges.id"
+    ))
+    .await;
+    shop.sell("no-reference", None).await;
+    shop.sell("no-reference-either", None).await;
+    shop.assert_clean().await;
+}
+
+#[tokio::test]
+async fn two_captures_under_one_key_are_a_duplicate_charge() {
+    let (mut shop, sale) = Shop::with_a_sale().await;
+    let again = capture(sale.digest, Some("tap-1"));
+    shop.captures.push(again.clone());
+    shop.assert_names(Kind::DuplicateCharge, &again.payment_intent).await;
+}
+
+#[tokio::test]
+async fn a_second_capture_for_one_client_reference_without_our_key_is_a_duplicate_charge() {
+    let (mut shop, _) = Shop::with_a_sale().await;
+    let again = Capture { idempotency_key: None, ..capture(ScopeDigest([1; 32]), Some("tap-1")) };
+    shop.captures.push(again.clone());
+    shop.assert_names(Kind::DuplicateCharge, &again.payment_intent).await;
+}
+
+#[tokio::test]
+async fn two_succeeded_charges_under_one_key_are_a_duplicate_charge() {
+    let (shop, sale) = Shop::with_a_sale().await;
+    shop.execute("DROP INDEX charges_one_success_per_key").await;
+    let second = Uuid::now_v7();
+    shop.insert_charge(second, sale.digest, &sale.capture.payment_intent).await;
+    shop.assert_names(Kind::DuplicateCharge, &second.to_string()).await;
+}
+
+#[tokio::test]
+async fn a_capture_nobody_knows_is_an_orphan_charge() {
+    let (mut shop, _) = Shop::with_a_sale().await;
+    let orphan = capture(digest_of(7, "forgotten"), Some("tap-9"));
+    shop.captures.push(orphan.clone());
+    shop.assert_names(Kind::OrphanCharge, &orphan.payment_intent).await;
+    // A final record does not explain it either: nobody will come back to it.
+    shop.insert_record(digest_of(7, "forgotten"), 7, "forgotten", Uuid::now_v7(), "failed").await;
+    shop.assert_names(Kind::OrphanCharge, &orphan.payment_intent).await;
+}
+
+#[tokio::test]
+async fn a_capture_whose_record_is_open_is_pending_and_no_anomaly() {
+    let (mut shop, _) = Shop::with_a_sale().await;
+    for (count, state) in ["in_flight", "unknown", "needs_review"].into_iter().enumerate() {
+        let digest = digest_of(CUSTOMER, state);
+        shop.insert_record(digest, CUSTOMER, state, Uuid::now_v7(), state).await;
+        shop.captures.push(capture(digest, None));
+        let report = shop.audit().await;
+        assert!(report.is_clean(), "{report}");
+        assert_eq!(report.counted.pending, count as u64 + 1);
+        assert_eq!(report.counted.records[state], 1);
+    }
+    assert_eq!(shop.audit().await.counted.needs_review, 1);
+}
+
+#[tokio::test]
+async fn a_booked_charge_the_gateway_does_not_list_is_uncaptured_unless_it_is_newer_than_the_ledger() {
+    let (mut shop, sale) = Shop::with_a_sale().await;
+    let before =
+        sqlx::query_scalar("SELECT created_at - interval '1 ms' FROM charges").fetch_one(&shop.pool).await.unwrap();
+    shop.captures.clear();
+    shop.assert_names(Kind::UncapturedCharge, &sale.charge.to_string()).await;
+    let report = shop.audit_asked_at(before).await;
+    assert!(report.is_clean(), "{report}");
+}
+
+#[tokio::test]
+async fn one_capture_booked_for_two_keys_is_a_shared_capture() {
+    let (mut shop, sale) = Shop::with_a_sale().await;
+    let second = shop.sell("second-key", None).await;
+    shop.captures.pop();
+    shop.execute(&format!(
+        "UPDATE charges SET gateway_id = '{}' WHERE id = '{}'",
+        sale.capture.payment_intent, second.charge
+    ))
+    .await;
+    shop.assert_names(Kind::SharedCapture, &second.charge.to_string()).await;
+}
+
+#[tokio::test]
+async fn a_purchase_without_its_order_is_one_lost_order() {
+    let (shop, sale) = Shop::with_a_sale().await;
+    shop.execute("DELETE FROM orders; DELETE FROM outbox").await;
+    // Both the charge and the record tell of it, and still it is one.
+    shop.assert_names(Kind::LostOrder, &sale.charge.to_string()).await;
+    shop.execute("DELETE FROM idempotency_records").await;
+    shop.assert_names(Kind::LostOrder, &sale.charge.to_string()).await;
+}
+
+#[tokio::test]
+async fn a_stored_answer_that_names_another_order_is_a_lost_order() {
+    let (shop, sale) = Shop::with_a_sale().await;
+    let (other, order) = (Uuid::now_v7(), sale.order);
+    for (column, promised) in [
+        ("response_location", format!("'/v1/orders/{other}'")),
+        ("response_body", format!("'{{\"id\":\"{other}\"}}'::bytea")),
+        ("response_location", "NULL".to_owned()),
+    ] {
+        shop.execute(&format!("UPDATE idempotency_records SET {column} = {promised}")).await;
+        shop.assert_names(Kind::LostOrder, &order.to_string()).await;
+        shop.execute(&format!(
+            "UPDATE idempotency_records SET response_location = '/v1/orders/{order}', response_body = '{order}'::bytea"
+        ))
+        .await;
+        shop.assert_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn an_order_on_a_declined_or_missing_charge_is_uncharged() {
+    let (mut shop, sale) = Shop::with_a_sale().await;
+    shop.captures.clear();
+    shop.execute("UPDATE charges SET status = 'declined', decline_code = 'card_declined'").await;
+    shop.assert_names(Kind::UnchargedOrder, &sale.order.to_string()).await;
+    shop.execute("ALTER TABLE orders DROP CONSTRAINT orders_charge_exists; DELETE FROM charges").await;
+    shop.assert_names(Kind::UnchargedOrder, &sale.order.to_string()).await;
+}
+
+#[tokio::test]
+async fn an_order_whose_record_says_declined_is_unrecorded_but_one_whose_record_was_dropped_is_not() {
+    let (shop, sale) = Shop::with_a_sale().await;
+    shop.execute("UPDATE idempotency_records SET state = 'failed'").await;
+    shop.assert_names(Kind::UnrecordedOrder, &sale.order.to_string()).await;
+    shop.execute("DELETE FROM idempotency_records").await;
+    shop.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_due_beyond_the_grace_is_stuck() {
+    for state in ["in_flight", "unknown"] {
+        let (shop, _) = Shop::with_a_sale().await;
+        let order = Uuid::now_v7();
+        shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", order, state).await;
+        for (due_s, stuck) in [(-59, false), (-61, true)] {
+            shop.execute(&format!(
+                "UPDATE idempotency_records
+                 SET lease_until = CASE WHEN state = 'in_flight' THEN db_clock() + interval '{due_s} s' END,
+                     next_attempt_at = CASE WHEN state = 'unknown' THEN db_clock() + interval '{due_s} s' END
+                 WHERE key = 'left'"
+            ))
+            .await;
+            match stuck {
+                true => shop.assert_names(Kind::StuckKey, &order.to_string()).await,
+                false => shop.assert_clean().await,
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_released_key_is_given_the_pause_that_recovery_gives_it() {
+    let (shop, _) = Shop::with_a_sale().await;
+    let order = Uuid::now_v7();
+    shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", order, "in_flight").await;
+    shop.execute(
+        "UPDATE idempotency_records SET tries = 15, lease_until = db_clock() - interval '90 s' WHERE key = 'left'",
+    )
+    .await;
+    shop.assert_clean().await;
+    shop.execute("UPDATE idempotency_records SET tries = 5 WHERE key = 'left'").await;
+    shop.assert_names(Kind::StuckKey, &order.to_string()).await;
+}
+
+#[tokio::test]
+async fn order_charge_and_capture_must_agree_on_amount_and_currency() {
+    let (mut shop, sale) = Shop::with_a_sale().await;
+    for (wrong, right) in [("total_minor = 1", "total_minor = 4299"), ("currency = 'usd'", "currency = 'eur'")] {
+        shop.execute(&format!("UPDATE orders SET {wrong}")).await;
+        shop.assert_names(Kind::AmountMismatch, &sale.order.to_string()).await;
+        shop.execute(&format!("UPDATE orders SET {right}")).await;
+    }
+    shop.captures[0].amount = 8598;
+    shop.assert_names(Kind::AmountMismatch, &sale.capture.payment_intent).await;
+    shop.captures[0] = Capture { currency: "usd".to_owned(), ..sale.capture.clone() };
+    shop.assert_names(Kind::AmountMismatch, &sale.capture.payment_intent).await;
+}
+
+#[tokio::test]
+async fn an_order_without_its_first_event_is_named() {
+    let (shop, sale) = Shop::with_a_sale().await;
+    shop.execute("UPDATE outbox SET sequence = 2").await;
+    shop.assert_names(Kind::MissingEvent, &sale.order.to_string()).await;
+}
+
+#[tokio::test]
+async fn an_event_of_no_order_is_named() {
+    let (shop, _) = Shop::with_a_sale().await;
+    let nobody = Uuid::now_v7();
+    shop.insert_event(nobody, 1).await;
+    shop.assert_names(Kind::EventWithoutOrder, &nobody.to_string()).await;
+}
+
+#[tokio::test]
+async fn a_hundred_anomalies_of_a_kind_are_spelled_out_and_all_are_counted() {
+    let (mut shop, _) = Shop::with_a_sale().await;
+    for _ in 0..150 {
+        shop.insert_event(Uuid::now_v7(), 1).await;
+        shop.captures.push(Capture { idempotency_key: None, ..capture(ScopeDigest([1; 32]), None) });
+    }
+    let report = shop.audit().await;
+    assert_eq!(report.kinds(), [Kind::OrphanCharge, Kind::EventWithoutOrder]);
+    for kind in report.kinds() {
+        assert_eq!(report.found(kind), 150);
+        assert_eq!(report.anomalies.iter().filter(|anomaly| anomaly.kind == kind).count(), EXAMPLES_MAX);
+    }
+    assert!(report.to_string().contains("… and 50 more"), "{report}");
+}
+
+#[tokio::test]
+async fn a_ledger_read_over_http_gives_a_report_in_json() {
+    let (shop, sale) = Shop::with_a_sale().await;
+    let gateway = gateway_that_lists(&shop.captures, 1).await;
+    let report = audit::run(&shop.pool, &gateway.uri(), AuditOptions::default()).await.unwrap();
+    assert!(report.is_clean(), "{report}");
+    let found: serde_json::Map<_, _> = Kind::ALL.iter().map(|kind| (kind.name().to_owned(), json!(0))).collect();
+    let counted = json!({
+        "orders": 1, "charges": 1, "captures": 1, "events": 1, "pending": 0, "needs_review": 0,
+        "records": {"completed": 1, "failed": 0, "in_flight": 0, "needs_review": 0, "unknown": 0},
+    });
+    let clean = json!({"clean": true, "found": found, "anomalies": [], "counted": counted});
+    assert_eq!(serde_json::to_value(&report).unwrap(), clean);
+
+    let empty = gateway_that_lists(&[], 0).await;
+    let report = audit::run(&shop.pool, &empty.uri(), AuditOptions::default()).await.unwrap();
+    let anomaly = &serde_json::to_value(&report).unwrap()["anomalies"][0];
+    assert_eq!(anomaly["anomaly"], "uncaptured_charge");
+    assert_eq!(anomaly["key"], sale.digest.to_string());
+    assert_eq!(anomaly["ids"], json!([sale.charge.to_string(), sale.capture.payment_intent]));
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_be_read_or_contradicts_itself_is_no_verdict() {
+    let (shop, _) = Shop::with_a_sale().await;
+    for gateway in [MockServer::start().await, gateway_that_lists(&shop.captures, 2).await] {
+        let outcome = audit::run(&shop.pool, &gateway.uri(), AuditOptions::default()).await;
+        assert!(outcome.unwrap_err().to_string().contains("ledger"));
+    }
+}
+
+async fn gateway_that_lists(captures: &[Capture], count: usize) -> MockServer {
+    static TLS: Once = Once::new();
+    TLS.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    let listed: Vec<_> = captures
+        .iter()
+        .map(|c| {
+            json!({
+                "payment_intent": c.payment_intent, "idempotency_key": c.idempotency_key, "reference": c.reference, "amount": c.amount,
+                "currency": c.currency, "amount_refunded": 0, "executions": 1, "replays": 0, "created": 1_700_000_000,
+            })
+        })
+        .collect();
+    let amount: i64 = captures.iter().map(|capture| capture.amount).sum();
+    let gateway = MockServer::start().await;
+    Mock::given(matchers::path("/_mock/ledger"))
+        .respond_with(
+            ResponseTemplate::new(200).set_body_json(json!({"captures": listed, "count": count, "amount": amount})),
+        )
+        .mount(&gateway)
+        .await;
+    gateway
+}
