@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::{
     Gateway,
-    faults::{Fault, FaultName, LATENCY_MS_MAX, Rate},
+    fault_plan::Rate,
+    faults::{Fault, FaultName, LATENCY_MS_MAX},
     form::Form,
     ledger,
     reply::{Refusal, Reply},

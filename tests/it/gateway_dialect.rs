@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::gateway_world::{GRINDER, World, grinder, read};
 
+/// Each story is told over both kinds of books.
 macro_rules! stories {
     ($($name:ident),+ $(,)?) => {
         mod in_memory {
@@ -14,6 +15,17 @@ macro_rules! stories {
                 #[tokio::test]
                 async fn $name() {
                     super::$name(crate::gateway_world::World::in_memory().await).await;
+                }
+            )+
+        }
+
+        mod in_postgres {
+            $(
+                #[tokio::test]
+                #[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
+                async fn $name() {
+                    let database_url = crate::gateway_books::fresh_database().await;
+                    super::$name(crate::gateway_books::world(&database_url).await).await;
                 }
             )+
         }
@@ -364,7 +376,7 @@ async fn the_ledger_streams_many_captures_and_finds_one_reference(world: World) 
 }
 
 async fn concurrent_use_of_a_key_executes_once(world: World) {
-    world.control("faults", json!({ "name": "latency_before", "latency_ms": 300 })).await;
+    world.control("faults", json!({ "name": "latency_before", "latency_ms": 1500 })).await;
     let (first, second) = tokio::join!(world.pay("k1", GRINDER), async {
         // The fault's counter says when the first request holds the key.
         while world.stats().await["faults"]["latency_before"] != 1 {}
