@@ -322,7 +322,7 @@ async fn a_list_pages_through_everything_once(world: World) {
         cursor = format!("&starting_after={}", listed.last().expect("more means some"));
     }
     assert_eq!(listed, made);
-    for wrong in ["limit=0", "limit=101", "starting_after=x", "created[gte]=now", "ending_before=x"] {
+    for wrong in ["limit=0", "limit=101", "starting_after=x", "created[gte]=now", "created[eq]=1", "ending_before=x"] {
         assert_eq!(world.get(&format!("/v1/payment_intents?{wrong}")).await.status, 400, "{wrong}");
     }
 }
@@ -336,6 +336,7 @@ async fn a_list_honours_its_window_of_time(world: World) {
     let second = made[1]["created"].as_i64().expect("a time");
     for (window, expected) in [
         (format!("created[gte]={second}"), vec![&made[2], &made[1]]),
+        (format!("created={second}"), vec![&made[1]]),
         (format!("created[gt]={second}"), vec![&made[2]]),
         (format!("created[lte]={second}"), vec![&made[1], &made[0]]),
         (format!("created[lt]={second}"), vec![&made[0]]),
