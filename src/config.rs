@@ -70,8 +70,8 @@ pub struct MockGatewayArgs {
     /// Execute every request anew, whatever its key: the gateway that a checkout must not trust.
     #[arg(long)]
     pub ignore_idempotency_keys: bool,
-    /// A fault with its probability, as `drop_after:0.004`. May be repeated.
-    #[arg(long = "fault", value_name = "NAME:PROBABILITY")]
+    /// A fault with its probability, as `drop_after:0.004` or `latency_after:0.01:800`. May be repeated.
+    #[arg(long = "fault", value_name = "NAME:PROBABILITY[:LATENCY_MS]")]
     pub faults: Vec<String>,
     /// Seed of the fault draws. The same seed, key and attempt draw the same fate.
     #[arg(long, default_value_t = 1)]

@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Gateway, routes};
+use super::{Gateway, exchange};
 
 /// Connections at once; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 8_192;
@@ -124,7 +124,7 @@ async fn connection(
     let reset = Arc::new(AtomicBool::new(false));
     let service = {
         let reset = Arc::clone(&reset);
-        service_fn(move |request| routes::answer(Arc::clone(&gateway), Arc::clone(&reset), request))
+        service_fn(move |request| exchange::answer(Arc::clone(&gateway), Arc::clone(&reset), request))
     };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,6 +1,6 @@
 //! How often a key has come, so that a fault can strike the first arrival and spare the retry.
 //!
-//! Promise: bounded. Two generations of at most half a million keys a shard group are kept; a key that was quiet for longer
+//! Promise: bounded. Two generations of half a million keys each are kept; a key that was quiet for longer
 //! than that counts from one again, which a draw by chance cannot tell and an experiment does not reach.
 
 use std::{
@@ -53,4 +53,24 @@ impl Arrivals {
 /// A lock that a panicking holder cannot poison: the counts are valid after every statement.
 fn lock(shard: &Mutex<Generations>) -> std::sync::MutexGuard<'_, Generations> {
     shard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_counted_per_key_and_forgotten_when_they_are_too_many() {
+        let arrivals = Arrivals::default();
+        assert_eq!([arrivals.count("a"), arrivals.count("a"), arrivals.count("b")], [1, 2, 1]);
+        for serial in 0..2 * GENERATION_MAX * SHARDS + 1 {
+            arrivals.count(&serial.to_string());
+        }
+        let kept = |shard: &Mutex<Generations>| {
+            let generations = lock(shard);
+            generations.young.len() + generations.old.len()
+        };
+        let kept: usize = arrivals.shards.iter().map(kept).sum();
+        assert!(kept <= 2 * GENERATION_MAX * SHARDS, "{kept}");
+    }
 }

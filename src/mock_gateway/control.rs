@@ -1,6 +1,18 @@
 //! `/_mock/*`: for whoever runs the experiment, on the same port, without credentials.
 //!
 //! Promise: a wrong request here says what is wrong and changes nothing.
+//!
+//! | request | what it does |
+//! |---|---|
+//! | `GET /_mock/faults` | the seed, the queue and the rates |
+//! | `POST /_mock/faults {"name", "count"?, "latency_ms"?}` | the fault meets the next `count` POSTs; `refuse` closes the port at once |
+//! | `POST /_mock/faults {"name", "probability", "latency_ms"?}` | sets the fault's rate; 0 removes it |
+//! | `DELETE /_mock/faults` | no queue, no rates, keys respected |
+//! | `GET /_mock/ledger[?reference=]` | every capture |
+//! | `GET /_mock/stats` | executions, replays, conflicts, mismatches, faults fired by name |
+//! | `GET /_mock/clock`, `POST /_mock/clock {"advance_s"}` | the gateway's time, and how to push it forward |
+//! | `POST /_mock/settings {"key_ttl_s"?, "search_lag_ms"?, "seed"?, "ignore_idempotency_keys"?}` | knobs |
+//! | `POST /_mock/reset` | empty books, and everything else as at the start |
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +22,8 @@ use serde_json::json;
 
 use super::{
     Gateway,
-    faults::{Fault, FaultName, LATENCY_MS_MAX, Rate},
+    fault_plan::Rate,
+    faults::{Fault, FaultName, LATENCY_MS_MAX},
     form::Form,
     ledger,
     reply::{Refusal, Reply},

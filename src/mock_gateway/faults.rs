@@ -1,26 +1,13 @@
-//! The catalogue of misbehaviour, and who draws which fate.
+//! The catalogue of misbehaviour.
 //!
-//! Promise: each name says where the money stands (`_before`: nothing was executed; `_after`: it was, and the answer is what
-//! suffers), and the draw by chance is a pure function of seed, idempotency key and arrival, so a run repeats itself.
-//! It answers: which fault, if any, meets this request?
-//!
-//! A request can ask for its fault itself (by payment method or metadata), else the queue decides, else chance.
-
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+//! Promise: each name says where the money stands. `_before`: nothing was executed; `_after`: it was, and the answer suffers.
 
 use serde::{Serialize, Serializer};
-
-use super::arrivals::Arrivals;
 
 /// Longest pause a fault may make: past every sane client's patience, and bounded.
 pub(super) const LATENCY_MS_MAX: u64 = 600_000;
 /// A pause nobody gave a length.
 const LATENCY_MS_DEFAULT: u64 = 1_000;
-/// Faults that may wait in the queue, all entries together counted once each.
-const QUEUE_MAX: usize = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FaultName {
@@ -149,171 +136,28 @@ impl Asked {
     }
 }
 
-/// A fault by chance.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Rate {
-    #[serde(flatten)]
-    pub(super) fault: Fault,
-    pub(super) probability: f64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Rate {
-    /// Reads `NAME:PROBABILITY` or `NAME:PROBABILITY:LATENCY_MS`.
-    fn parse(text: &str) -> anyhow::Result<Self> {
-        let mut parts = text.splitn(3, ':');
-        let name = parts.next().unwrap_or_default();
-        let name = FaultName::parse(name).ok_or_else(|| anyhow::anyhow!("{text:?}: no fault is called {name:?}"))?;
-        let probability = parts.next().and_then(|number| number.parse().ok());
-        let latency_ms = parts.next().map(str::parse).transpose();
-        let (Some(probability), Ok(latency_ms)) = (probability, latency_ms) else {
-            anyhow::bail!("{text:?} is not NAME:PROBABILITY or NAME:PROBABILITY:LATENCY_MS");
-        };
-        Ok(Self { fault: Fault::new(name, latency_ms), probability })
-    }
-}
-
-/// What is waiting to go wrong, and how likely the rest is to.
-#[derive(Debug)]
-pub(super) struct FaultPlan {
-    plan: Mutex<Plan>,
-    /// The rates of the command line, which a reset returns to.
-    at_start: Plan,
-}
-
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Plan {
-    seed: u64,
-    ignore_idempotency_keys: bool,
-    queue: VecDeque<Queued>,
-    rates: Vec<Rate>,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Queued {
-    #[serde(flatten)]
-    fault: Fault,
-    count: u32,
-}
-
-impl FaultPlan {
-    pub(super) fn new(seed: u64, ignore_idempotency_keys: bool, rates: &[String]) -> anyhow::Result<Self> {
-        let mut at_start = Plan { seed, ignore_idempotency_keys, ..Plan::default() };
-        for rate in rates {
-            at_start.set_rate(Rate::parse(rate)?).map_err(anyhow::Error::msg)?;
+    #[test]
+    fn every_name_can_be_asked_for_except_the_one_that_closes_the_port() {
+        for name in FaultName::ALL {
+            let asked = Asked::parse(name.name());
+            let expected = Asked { fault: Fault::new(name, None), always: false };
+            assert_eq!(asked, (name != FaultName::Refuse).then_some(expected), "{}", name.name());
         }
-        Ok(Self { plan: Mutex::new(at_start.clone()), at_start })
     }
 
-    /// The fate of one arrival. The queue and the arrivals move on.
-    pub(super) fn draw(&self, key: Option<&str>, asked: Option<Asked>, arrivals: &Arrivals) -> Fate {
-        let mut plan = self.lock();
-        if asked.is_none() && plan.queue.is_empty() && plan.rates.is_empty() {
-            return Fate { fault: None, ignores_key: plan.ignore_idempotency_keys };
+    #[test]
+    fn a_fault_may_carry_its_length_and_insist() {
+        let latency = |ms, always| Some(Asked { fault: Fault::new(FaultName::LatencyAfter, Some(ms)), always });
+        assert_eq!(Asked::parse("latency_after_800"), latency(800, false));
+        assert_eq!(Asked::parse("latency_after:800_always"), latency(800, true));
+        assert_eq!(Asked::parse("latency_after_999999999"), latency(LATENCY_MS_MAX, false));
+        for wrong in ["", "_always", "800", "latency_after800", "latency_after_", "latency_after_99999999999999999999"]
+        {
+            assert_eq!(Asked::parse(wrong), None, "{wrong}");
         }
-        // A request without a key cannot be told from another one: each is a first arrival.
-        let nth = key.map_or(1, |key| arrivals.count(key));
-        let fault = asked
-            .filter(|asked| asked.always || nth == 1)
-            .map(|asked| asked.fault)
-            .or_else(|| plan.next_queued())
-            .or_else(|| plan.by_chance(key.unwrap_or_default(), nth));
-        let ignores_key =
-            plan.ignore_idempotency_keys || fault.is_some_and(|fault| fault.name == FaultName::IgnoreIdempotency);
-        Fate { fault, ignores_key }
     }
-
-    pub(super) fn enqueue(&self, fault: Fault, count: u32) -> Result<(), String> {
-        let mut plan = self.lock();
-        if plan.queue.len() >= QUEUE_MAX {
-            return Err(format!("The queue holds {QUEUE_MAX} entries already."));
-        }
-        plan.queue.push_back(Queued { fault, count });
-        Ok(())
-    }
-
-    pub(super) fn set_rate(&self, rate: Rate) -> Result<(), String> {
-        self.lock().set_rate(rate)
-    }
-
-    pub(super) fn set_seed(&self, seed: u64) {
-        self.lock().seed = seed;
-    }
-
-    pub(super) fn set_ignore_idempotency_keys(&self, ignore: bool) {
-        self.lock().ignore_idempotency_keys = ignore;
-    }
-
-    /// No queue, no rates, keys respected.
-    pub(super) fn clear(&self) {
-        let mut plan = self.lock();
-        *plan = Plan { seed: plan.seed, ..Plan::default() };
-    }
-
-    pub(super) fn reset(&self) {
-        *self.lock() = self.at_start.clone();
-    }
-
-    pub(super) fn now(&self) -> Plan {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Plan> {
-        // The plan is valid after every statement: a panicking holder leaves nothing half done.
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Plan {
-    fn set_rate(&mut self, rate: Rate) -> Result<(), String> {
-        let name = rate.fault.name;
-        if name == FaultName::Refuse {
-            return Err("refuse closes the port for latency_ms: it cannot be drawn by chance.".into());
-        }
-        if !(0.0..=1.0).contains(&rate.probability) {
-            return Err(format!("The probability of {} must lie between 0 and 1.", name.name()));
-        }
-        let others: f64 =
-            self.rates.iter().filter(|other| other.fault.name != name).map(|other| other.probability).sum();
-        if others + rate.probability > 1.0 + f64::EPSILON {
-            return Err(format!("With {} all probabilities together exceed 1.", name.name()));
-        }
-        self.rates.retain(|other| other.fault.name != name);
-        if rate.probability > 0.0 {
-            self.rates.push(rate);
-        }
-        Ok(())
-    }
-
-    fn next_queued(&mut self) -> Option<Fault> {
-        let front = self.queue.front_mut()?;
-        let fault = front.fault;
-        front.count = front.count.saturating_sub(1);
-        if front.count == 0 {
-            self.queue.pop_front();
-        }
-        Some(fault)
-    }
-
-    fn by_chance(&self, key: &str, nth: u32) -> Option<Fault> {
-        let mut point = unit_interval(self.seed, key, nth);
-        for rate in &self.rates {
-            if point < rate.probability {
-                return Some(rate.fault);
-            }
-            point -= rate.probability;
-        }
-        None
-    }
-}
-
-/// A number in [0, 1) that depends on nothing but its arguments, on any machine and in any version.
-pub(super) fn unit_interval(seed: u64, key: &str, nth: u32) -> f64 {
-    let bytes = seed.to_le_bytes().into_iter().chain(key.bytes()).chain(nth.to_le_bytes());
-    // FNV-1a gathers the bytes; the finaliser of SplitMix64 spreads them over all bits.
-    let mut hash =
-        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
-    (hash >> 11) as f64 / (1_u64 << 53) as f64
 }

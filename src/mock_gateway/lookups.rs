@@ -119,10 +119,16 @@ struct SearchResult<'a> {
 
 fn list_range(form: &Form<'_>) -> Result<(IntentRange, usize), Refusal> {
     form.only(&["created", "limit", "starting_after"])?;
+    let windows = ["created", "created[gt]", "created[gte]", "created[lt]", "created[lte]"];
+    if let Some((name, _)) = form.pairs().find(|(name, _)| name.starts_with("created") && !windows.contains(name)) {
+        return Err(Refusal::parameter("parameter_unknown", name, format!("Received unknown parameter: {name}")));
+    }
     let at = |name, plus_s| Ok(created(form, name)?.map(|s| first_name_at((s + plus_s) * 1000)));
     // Names sort by creation, so a window of time is a range of names: from its first second to before the second after it.
-    let from = at("created[gte]", 0)?.max(at("created[gt]", 1)?).unwrap_or(0);
-    let until = [at("created[lte]", 1)?, at("created[lt]", 0)?, cursor(form, "starting_after")?.map(|id| id.0)];
+    let from = [at("created", 0)?, at("created[gte]", 0)?, at("created[gt]", 1)?];
+    let from = from.into_iter().flatten().max().unwrap_or(0);
+    let after = cursor(form, "starting_after")?.map(|id| id.0);
+    let until = [at("created", 1)?, at("created[lte]", 1)?, at("created[lt]", 0)?, after];
     let below = until.into_iter().flatten().min().unwrap_or(u128::MAX);
     Ok((IntentRange { from: IntentId(from), below: IntentId(below) }, limit(form)?))
 }

@@ -7,22 +7,36 @@
 //! It shares nothing with the checkout: own dialect, own books, own clock. In scope are payment intents that capture at
 //! once, and their charges; whatever else a client asks for is refused in the dialect's own error envelope.
 
+// In reading order, each group on its own. From the wire to a valid request:
 mod accept; // the port: connections, and how they end
-mod arrivals; // how often a key has come
-mod books; // what the gateway knows: in memory or in PostgreSQL
-mod clock; // the gateway's own time, and names made from it
-mod control; // `/_mock/*`: for whoever runs the experiment
-mod engine; // pure: what a payment intent becomes
-mod faults; // the catalogue of misbehaviour, and who draws which fate
+mod exchange; // one request and its answer, headers and fate included
+
+mod routes; // one page: which request goes where, and credentials
+
 mod form; // request bodies and queries
+mod requests; // from a POST to a valid request with its key
+
+// The story, and what it is made of:
+mod payments; // fate, key, execution, record, answer
+
+mod engine; // pure: what a payment intent becomes
 mod keys; // the idempotency layer: fingerprint, judgement, keys in progress
-mod ledger; // `/_mock/ledger`: every capture, streamed
-mod lookups; // GET: one, list, search
 mod object; // payment intents and charges, and their JSON
 mod payment_methods; // pure: the test cards and what their issuers say
-mod payments; // the story of a POST: key, execution, record, answer
+
+// What it remembers and tells:
+mod books; // what the gateway knows: in memory or in PostgreSQL
+mod clock; // its own time, and names made from it
+mod lookups; // GET: one, list, search
 mod reply; // responses and the error envelope
-mod routes; // one page: which request goes where, credentials, response headers
+
+// What it does wrong on request, and for whom:
+mod arrivals; // how often a key has come
+mod fault_plan; // who draws which fate: by queue or by chance
+mod faults; // the catalogue of misbehaviour
+
+mod control; // `/_mock/*`: for whoever runs the experiment
+mod ledger; // `/_mock/ledger`: every capture, streamed
 mod stats; // counters
 
 use std::{net::SocketAddr, sync::Arc};
@@ -55,7 +69,7 @@ struct Gateway {
     books: Books,
     clock: clock::Clock,
     names: clock::Names,
-    faults: faults::FaultPlan,
+    faults: fault_plan::FaultPlan,
     arrivals: arrivals::Arrivals,
     in_progress: keys::InProgress,
     stats: stats::Stats,
@@ -126,7 +140,7 @@ fn build(
         books,
         clock: clock::Clock::default(),
         names: clock::Names::new(),
-        faults: faults::FaultPlan::new(settings.seed, settings.ignore_idempotency_keys, &settings.faults)?,
+        faults: fault_plan::FaultPlan::new(settings.seed, settings.ignore_idempotency_keys, &settings.faults)?,
         arrivals: arrivals::Arrivals::default(),
         in_progress: keys::InProgress::default(),
         stats: stats::Stats::default(),

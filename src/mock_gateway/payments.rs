@@ -67,12 +67,8 @@ pub(super) async fn post(gateway: &Arc<Gateway>, request: Request) -> Answered {
             gateway.stats.fired(name);
             Answered::Dropped
         }
-        Some(_) => match shielded(gateway, request, fate).await {
+        _ => match shielded(gateway, request, fate).await {
             Ok(reply) => Answered::Fated(reply, fate),
-            Err(refusal) => Answered::Reply(refusal.into()),
-        },
-        None => match shielded(gateway, request, fate).await {
-            Ok(reply) => Answered::Reply(reply),
             Err(refusal) => Answered::Reply(refusal.into()),
         },
     }
@@ -96,14 +92,10 @@ async fn shielded(gateway: &Arc<Gateway>, request: Request, fate: Fate) -> Resul
 
 async fn execute(gateway: Arc<Gateway>, request: Request, fate: Fate) -> Result<Reply, Refusal> {
     // A surprise in the books is not recorded: the same key may try again.
-    let outcome = run(&gateway, &request, fate).await.unwrap_or_else(|error| {
+    run(&gateway, &request, fate).await.unwrap_or_else(|error| {
         tracing::error!(request_id = &*request.id, error = format!("{error:#}"), "an execution failed");
         Err(Refusal::internal())
-    });
-    if let Err(refusal) = &outcome {
-        tracing::debug!(request_id = &*request.id, status = refusal.status.as_u16(), "refused");
-    }
-    outcome
+    })
 }
 
 async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result<Result<Reply, Refusal>> {

@@ -109,10 +109,10 @@ async fn a_500_is_recorded_whether_or_not_money_moved() {
 #[tokio::test]
 async fn a_client_that_hangs_up_is_charged_all_the_same() {
     let world = World::in_memory().await;
-    for (fault, key) in [("latency_before_400", "k1"), ("hang_after", "k2")] {
+    for (fault, key) in [("latency_before_1500", "k1"), ("hang_after", "k2")] {
         let form = grinder(&[("metadata[mock_fault]", fault)]);
         let request = world.client.post(world.url("/v1/payment_intents")).bearer_auth("sk_test_1").form(&form);
-        let request = request.header("Idempotency-Key", key).timeout(Duration::from_millis(150));
+        let request = request.header("Idempotency-Key", key).timeout(Duration::from_millis(200));
         let error = request.send().await.expect_err("a time-out");
         assert!(error.is_timeout(), "{error:?}");
     }
@@ -120,7 +120,7 @@ async fn a_client_that_hangs_up_is_charged_all_the_same() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     for key in ["k1", "k2"] {
-        let (first, fault) = if key == "k1" { ("k1", "latency_before_400") } else { ("k2", "hang_after") };
+        let (first, fault) = if key == "k1" { ("k1", "latency_before_1500") } else { ("k2", "hang_after") };
         let retried = world.pay(first, &grinder(&[("metadata[mock_fault]", fault)])).await;
         assert_eq!((retried.status, retried.header("idempotent-replayed")), (200, Some("true")));
     }
@@ -184,7 +184,7 @@ async fn rates_that_cannot_be_refuse_to_start() {
 #[tokio::test]
 async fn a_refusing_gateway_closes_its_port_and_comes_back() {
     let world = World::in_memory().await;
-    let asked = world.control("faults", json!({ "name": "refuse", "latency_ms": 400 })).await;
+    let asked = world.control("faults", json!({ "name": "refuse", "latency_ms": 1000 })).await;
     assert_eq!(asked.status, 200, "{}", asked.text);
     let error = loop {
         // Until the port is closed the gateway answers.

@@ -5,6 +5,7 @@ mod claims;
 mod console;
 mod demo;
 mod embedded_cluster;
+mod gateway_books;
 mod gateway_dialect;
 mod gateway_faults;
 mod gateway_world;

@@ -129,7 +129,7 @@ macro_rules! ask {
 }
 
 impl Books {
-    /// Books that last as long as the process and grow with every payment, by about a kilobyte each.
+    /// Books that last as long as the process and grow with every payment, by about one and a half kilobytes each.
     pub fn in_memory() -> Self {
         Self(Kind::Memory(Box::default()))
     }

@@ -1,0 +1,109 @@
+//! The mock gateway over PostgreSQL: the stories of the dialect again, and what only durable books can promise.
+//!
+//! It answers: does a gateway that was killed still know whom it charged?
+
+use std::time::Duration;
+
+use checkout::mock_gateway::{Books, Settings};
+use sqlx::{Connection, PgConnection};
+
+use crate::gateway_world::{GRINDER, World, grinder};
+
+/// A database of the test's own. The one place to change when the tests get a cluster of their own.
+pub(crate) async fn fresh_database() -> String {
+    let server = std::env::var("CHECKOUT_TEST_DATABASE_URL").expect("CHECKOUT_TEST_DATABASE_URL names a server");
+    let mut connection = PgConnection::connect(&server).await.expect("a connection");
+    let name = format!("gateway_{}", uuid::Uuid::new_v4().simple());
+    let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+    sqlx::query(create).execute(&mut connection).await.expect("a database");
+    let (server, _) = server.rsplit_once('/').expect("a path");
+    format!("{server}/{name}")
+}
+
+pub(crate) async fn world(database_url: &str) -> World {
+    World::new(Books::open(database_url).await.expect("the books open"), Settings::default()).await
+}
+
+#[tokio::test]
+#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
+async fn the_books_outlive_their_process() {
+    let database_url = fresh_database().await;
+    let before = world(&database_url).await;
+    let paid = before.pay("k1", GRINDER).await;
+    let declined_form = grinder(&[("payment_method", "pm_card_chargeDeclined")]);
+    let declined = before.pay("k2", &declined_form).await;
+    before.gateway.stop().await;
+
+    let after = world(&database_url).await;
+    let replayed = after.pay("k1", GRINDER).await;
+    assert_eq!((replayed.status, &replayed.text), (200, &paid.text));
+    assert_eq!(replayed.header("original-request"), paid.header("request-id"));
+    assert_eq!(after.pay("k2", &declined_form).await.text, declined.text);
+    assert_eq!(after.captures().await, 1);
+}
+
+#[tokio::test]
+#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
+async fn a_key_in_progress_dies_with_its_process() {
+    let database_url = fresh_database().await;
+    let url = database_url.clone();
+    let killed = std::thread::spawn(move || {
+        // A runtime of its own, ended without ceremony, is as near to a kill as one process comes.
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let world = world(&url).await;
+            let slow = grinder(&[("metadata[mock_fault]", "latency_before_60000")]);
+            let in_progress = async {
+                while world.stats().await["faults"]["latency_before"] != 1 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::select! {
+                answer = world.pay("k1", &slow) => panic!("answered too early: {answer:?}"),
+                () = in_progress => {}
+            }
+        });
+        runtime.shutdown_background();
+    });
+    tokio::task::spawn_blocking(move || killed.join()).await.expect("a join").expect("killed on time");
+
+    let after = world(&database_url).await;
+    assert_eq!(after.captures().await, 0);
+    let paid = after.pay("k1", GRINDER).await;
+    assert_eq!((paid.status, paid.header("idempotent-replayed")), (200, None));
+    assert_eq!(after.captures().await, 1);
+}
+
+#[tokio::test]
+#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
+async fn one_process_has_the_books_open() {
+    let database_url = fresh_database().await;
+    let first = world(&database_url).await;
+    let second = Books::open(&database_url).await;
+    let said = second.expect_err("the books are taken").to_string();
+    assert!(said.contains("another gateway has these books open"), "{said}");
+    first.gateway.stop().await;
+    world(&database_url).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
+async fn a_client_that_hangs_up_leaves_no_half_payment() {
+    let world = world(&fresh_database().await).await;
+    let mut kept = 0;
+    for serial in 0..40_u64 {
+        let request = world.client.post(world.url("/v1/payment_intents")).bearer_auth("sk_test_1").form(GRINDER);
+        let request = request.header("Idempotency-Key", format!("k{serial}"));
+        // From before the first byte to after the last one.
+        let answer = request.timeout(Duration::from_micros(500 * serial)).send().await;
+        kept += u64::from(answer.is_ok());
+    }
+    for serial in 0..40 {
+        // The first request of a key may still be running.
+        while world.pay(&format!("k{serial}"), GRINDER).await.status == 409 {}
+    }
+    let ledger = world.ledger().await;
+    assert_eq!(ledger["count"], 40, "{kept} clients heard of it, all were charged once");
+    let once = ledger["captures"].as_array().expect("captures").iter().all(|capture| capture["executions"] == 1);
+    assert!(once, "{ledger}");
+}
