@@ -186,8 +186,8 @@ fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow:
         report: &'a Report,
     }
     print!("\n{}\n{verdict}\n", text::table(report));
-    if BUILD == "debug" {
-        println!("This is a debug build, several times slower than `cargo build --release --bins`.");
+    for caution in report.cautions() {
+        println!("caution: {caution}");
     }
     if let Some(file) = json {
         let text = serde_json::to_string_pretty(&Published { verdict: verdict.to_string(), report })?;

@@ -100,7 +100,27 @@ impl Cpu {
 /// How this program was built, and the servers beside it with it.
 pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
+/// More than this for others, and the server was not alone with its load.
+const OTHERS_MAX_PERCENT: f64 = 10.0;
+
 impl Report {
+    /// What a reader must know before comparing these figures with others.
+    pub(crate) fn cautions(&self) -> Vec<String> {
+        let mut cautions = Vec::new();
+        if self.build == "debug" {
+            cautions.push("a debug build, several times slower than `cargo build --release --bins`".to_owned());
+        }
+        let phases = self.sides.iter().flat_map(|side| side.phases.iter().map(move |phase| (side, phase)));
+        for (side, phase) in phases.filter(|(_, phase)| phase.cpu.others_percent > OTHERS_MAX_PERCENT) {
+            let others = phase.cpu.others_percent;
+            cautions.push(format!(
+                "{}, {}: {others:.0} % of the machine was busy with other things",
+                side.name, phase.name
+            ));
+        }
+        cautions
+    }
+
     /// The phases in which an order cost the harness more than `most_us`.
     pub(crate) fn too_expensive(&self, most_us: f64) -> Vec<String> {
         let phases = self.sides.iter().flat_map(|side| &side.phases);
@@ -139,6 +159,23 @@ pub(crate) mod tests {
         assert!((cpu.machine_busy_percent - 25.0).abs() < 1e-9);
         assert!((cpu.others_percent - 5.5).abs() < 1e-9);
         assert!((cpu.stolen_percent - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_reader_is_warned_of_a_debug_build_and_of_a_machine_that_others_used() {
+        let side = Side { name: "batch limit 256".to_owned(), phases: vec![phase_report(1000.0, Loop::Closed)] };
+        let mut report = Report {
+            connections: 1,
+            seconds: 1.0,
+            warmup_seconds: 0.0,
+            processors: 2,
+            build: "release",
+            sides: vec![side],
+        };
+        assert!(report.cautions().is_empty());
+        report.build = "debug";
+        report.sides[0].phases[0].cpu.others_percent = 30.0;
+        assert_eq!(report.cautions().len(), 2);
     }
 
     #[test]

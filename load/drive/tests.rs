@@ -51,9 +51,10 @@ async fn a_server_that_stands_still_does_not_slow_the_taps_down() {
     assert_eq!(counted.orders + counted.dropped, 100);
     assert!((50..=51).contains(&counted.orders), "{counted:?}");
     assert_eq!(counted.unanswered, 0);
-    // Those of the window were due between 200 and 500 ms and could not be answered before 1,200.
-    assert!(counted.latency_ms.p50 >= 700.0, "{:?}", counted.latency_ms);
-    assert!(counted.send_lag_ms.p50 >= 700.0, "{:?}", counted.send_lag_ms);
+    // Those of the window were due between 200 and 500 ms and could not be answered before 1,200 (less what it took to
+    // connect). From sent to done they took next to nothing, and that is not what they waited.
+    assert!(counted.latency_ms.p50 >= 400.0, "{:?}", counted.latency_ms);
+    assert!(counted.send_lag_ms.p50 >= 400.0, "{:?}", counted.send_lag_ms);
 }
 
 #[tokio::test]
