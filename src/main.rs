@@ -2,10 +2,15 @@
 //!
 //! Without a subcommand it is the demo: every role on this machine, with a database of its own.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context;
 use checkout::{
+    audit::{self, Place, VerifyArgs},
     config::{ApiArgs, ConsoleArgs, MockGatewayArgs, WorkerArgs},
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
@@ -79,19 +84,6 @@ struct TokenArgs {
     ttl_hours: u64,
 }
 
-#[derive(Debug, Args)]
-struct VerifyArgs {
-    /// The data folder of the running demo to audit.
-    #[arg(long, env = "CHECKOUT_DATA_DIR")]
-    data_dir: Option<PathBuf>,
-    /// The database to audit, instead of the running demo's.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    database_url: Option<String>,
-    /// The gateway whose ledger is the other side.
-    #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
-    gateway_url: Option<String>,
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     telemetry::start();
@@ -101,7 +93,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("checkout: {}", one_line(&error));
             ExitCode::FAILURE
@@ -109,7 +101,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
     let ended = runtime.block_on(play(cli));
@@ -118,19 +110,21 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     ended
 }
 
-async fn play(cli: Cli) -> anyhow::Result<()> {
+/// Plays the role to its end. Only a verdict has an exit code of its own.
+async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
     let role = cli.role.unwrap_or(Role::Demo(cli.demo));
     let stop = stop::token()?;
     match role {
-        Role::Demo(args) => demo::run(args, stop).await,
-        Role::Api(args) => checkout::app::api(args, stop).await,
-        Role::Gateway(args) => checkout::mock_gateway::run(args, stop).await,
-        Role::Worker(args) => checkout::app::worker(args, stop).await,
-        Role::Console(args) => checkout::console::run(args, stop).await,
-        Role::Guardian(args) => guardian::run(args, stop).await,
-        Role::Token(args) => token(&args),
-        Role::Verify(args) => verify(args),
+        Role::Demo(args) => demo::run(args, stop).await?,
+        Role::Api(args) => checkout::app::api(args, stop).await?,
+        Role::Gateway(args) => checkout::mock_gateway::run(args, stop).await?,
+        Role::Worker(args) => checkout::app::worker(args, stop).await?,
+        Role::Console(args) => checkout::console::run(args, stop).await?,
+        Role::Guardian(args) => guardian::run(args, stop).await?,
+        Role::Token(args) => token(&args)?,
+        Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn token(args: &TokenArgs) -> anyhow::Result<()> {
@@ -143,16 +137,9 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// STAND-IN: connected when the audit is there.
-fn verify(args: VerifyArgs) -> anyhow::Result<()> {
-    let (_database_url, _gateway_url) = match (args.database_url, args.gateway_url) {
-        (Some(database), Some(gateway)) => (database, gateway),
-        (database, gateway) => {
-            let state = DemoState::read(args.data_dir.as_deref())?;
-            (database.unwrap_or(state.database_url), gateway.unwrap_or(state.gateway_url))
-        }
-    };
-    anyhow::bail!("the audit is not connected yet")
+fn running_demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
+    let DemoState { database_url, gateway_url, .. } = DemoState::read(data_dir)?;
+    Ok(Place { database_url, gateway_url })
 }
 
 /// The whole chain of causes in one line, whatever line breaks a cause brought with it.
