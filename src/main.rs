@@ -2,11 +2,7 @@
 //!
 //! Without a subcommand it is the demo: every role on this machine, with a database of its own.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use checkout::{
@@ -110,20 +106,19 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     ended
 }
 
-/// Plays the role to its end. Only a verdict has an exit code of its own.
 async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
     let role = cli.role.unwrap_or(Role::Demo(cli.demo));
     let stop = stop::token()?;
     match role {
-        Role::Demo(args) => demo::run(args, stop).await?,
-        Role::Api(args) => checkout::app::api(args, stop).await?,
-        Role::Gateway(args) => checkout::mock_gateway::run(args, stop).await?,
-        Role::Worker(args) => checkout::app::worker(args, stop).await?,
-        Role::Console(args) => checkout::console::run(args, stop).await?,
-        Role::Guardian(args) => guardian::run(args, stop).await?,
-        Role::Token(args) => token(&args)?,
-        Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
-    }
+        Role::Demo(args) => demo::run(args, stop).await,
+        Role::Api(args) => checkout::app::api(args, stop).await,
+        Role::Gateway(args) => checkout::mock_gateway::run(args, stop).await,
+        Role::Worker(args) => checkout::app::worker(args, stop).await,
+        Role::Console(args) => checkout::console::run(args, stop).await,
+        Role::Guardian(args) => guardian::run(args, stop).await,
+        Role::Token(args) => token(&args),
+        Role::Verify(args) => return Ok(verify(args).await),
+    }?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,9 +132,12 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn running_demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
-    let DemoState { database_url, gateway_url, .. } = DemoState::read(data_dir)?;
-    Ok(Place { database_url, gateway_url })
+async fn verify(args: VerifyArgs) -> ExitCode {
+    let verdict = audit::verify(args, |data_dir| {
+        let state = DemoState::read(data_dir)?;
+        Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url })
+    });
+    verdict.await.into()
 }
 
 /// The whole chain of causes in one line, whatever line breaks a cause brought with it.

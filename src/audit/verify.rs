@@ -19,7 +19,7 @@ pub struct VerifyArgs {
     #[arg(long)]
     pub json: bool,
     /// The data folder of the running demo to judge. Without it and without the two URLs: the demo's usual one.
-    #[arg(long)]
+    #[arg(long, env = "CHECKOUT_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
     /// The checkout's database; goes with --gateway-url.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]

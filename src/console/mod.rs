@@ -1,12 +1,118 @@
-//! The pages: what a person sees of the checkout.
+//! The console: one page that shows what the checkout did, for people of the house. It reads and never writes.
+//!
+//! Promise: the page renders whatever is down, says what is down, and loads nothing from anywhere else.
 
-use axum::{Router, routing::get};
+mod page;
+mod request_log;
+mod store;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::{
+    Router,
+    extract::{Query, Request, State},
+    http::{HeaderValue, StatusCode, header},
+    middleware::{self, Next},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use serde::Deserialize;
+use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::ConsoleArgs, serve};
+use self::{page::Overview, request_log::RequestLog};
+use crate::{
+    config::{ConsoleArgs, DatabaseArgs},
+    credential::Credentials,
+    database, serve,
+};
 
-/// STAND-IN until the page lands: health only.
-pub async fn run(args: ConsoleArgs, stop: CancellationToken) -> anyhow::Result<()> {
-    let health = Router::new().route("/livez", get(async || "alive\n")).route("/readyz", get(async || "ready\n"));
-    serve::serve(serve::bind(args.listen).await?, health, stop).await
+/// One reader looks at one page at a time.
+const CONNECTIONS: u32 = 4;
+
+const STYLE: &str = include_str!("../../templates/style.css");
+
+/// Nothing from elsewhere, no script at all, in nobody's frame. The one style sheet is ours.
+const CONTENT_POLICY: &str =
+    "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+#[derive(Debug, Clone)]
+struct Console {
+    pool: PgPool,
+    requests: RequestLog,
 }
+
+/// Serves the pages until `stop`.
+pub async fn run(args: ConsoleArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let credentials = Credentials::new(&args.credentials.secret)?;
+    let connections = args.database.connections.min(CONNECTIONS);
+    let pool = database::connect(&DatabaseArgs { connections, ..args.database }, "checkout console").await?;
+    let router = router(pool, &args.api_url, credentials)?;
+    serve::serve(serve::bind(args.listen).await?, router, stop).await
+}
+
+/// All routes of the console. The pool may be one that does not reach its database: the page then says so.
+pub fn router(pool: PgPool, api_url: &str, credentials: Credentials) -> anyhow::Result<Router> {
+    let requests = RequestLog::new(api_url, credentials).context("the client of the api's request log")?;
+    Ok(Router::new()
+        .route("/", get(overview))
+        .route("/style.css", get(style))
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .layer(middleware::from_fn(protect))
+        .with_state(Console { pool, requests }))
+}
+
+#[derive(Debug, Deserialize)]
+struct Wish {
+    /// Whether the page should reload itself.
+    #[serde(default)]
+    live: bool,
+}
+
+async fn overview(State(console): State<Console>, Query(wish): Query<Wish>) -> Response {
+    let (books, requests) = tokio::join!(store::books(&console.pool), console.requests.newest());
+    let books = books.inspect_err(|error| tracing::warn!(error = format!("{error:#}"), "the database cannot be read"));
+    let requests =
+        requests.inspect_err(|error| tracing::warn!(error = format!("{error:#}"), "the request log cannot be read"));
+    let status = if books.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    match page::render(&Overview::new(wish.live, books, requests, console.requests.api_url())) {
+        Ok(page) => (status, Html(page)).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the page cannot be rendered");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+async fn style() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)
+}
+
+async fn readyz(State(console): State<Console>) -> (StatusCode, &'static str) {
+    match sqlx::query_scalar!(r#"SELECT 1 AS "one!""#).fetch_one(&console.pool).await {
+        Ok(_) => (StatusCode::OK, "ok\n"),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n")
+        }
+    }
+}
+
+/// The same protection for every answer. Nothing is kept: the pages hold customers' keys.
+async fn protect(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// How long one part of a page may take before the page goes without it.
+const PART_TIMEOUT: Duration = Duration::from_secs(2);
