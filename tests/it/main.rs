@@ -12,4 +12,5 @@ mod hang_ups;
 mod orders;
 mod recovery;
 mod roles;
+mod source_rules;
 mod support;
