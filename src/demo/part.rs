@@ -29,8 +29,8 @@ use crate::{
 
 /// From the start of the process to its line on stdout.
 const LISTENING_MAX: Duration = Duration::from_secs(30);
-/// A request under way has its answer within 8 s; after that there is nothing to wait for.
-const DRAIN_MAX: Duration = Duration::from_secs(12);
+/// A request under way has its answer within 8 s, and what it claimed is finished within another 10.
+const DRAIN_MAX: Duration = Duration::from_secs(20);
 const TERMINATE_MAX: Duration = Duration::from_secs(3);
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(8);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use sqlx::PgPool;
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -221,6 +221,9 @@ impl Stack {
 async fn start_database(options: &StackOptions) -> anyhow::Result<(Database, String)> {
     if let Some(url) = &options.database_url {
         (options.progress)("using the database of DATABASE_URL");
+        // One connection says why it fails; a pool would only say that it gave up.
+        let connection = PgConnection::connect(url).await.context("cannot connect to the database of DATABASE_URL")?;
+        connection.close().await.context("closing the connection")?;
         return Ok((Database::Given(DataFolder::open(&options.lifetime)?), url.clone()));
     }
     (options.progress)(&match &options.lifetime {

@@ -132,6 +132,22 @@ async fn wait_until_async(awaited: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
+fn the_worked_example_holds_over_real_http() {
+    let mut check = Process::spawn(Process::command(&["demo", "--check"]));
+    let mut proved = 0;
+    loop {
+        let line = check.line_with("");
+        assert!(!line.starts_with("FAIL"), "{line}");
+        proved += usize::from(line.starts_with("ok "));
+        if line.contains("Every promise held.") {
+            break;
+        }
+    }
+    assert_eq!(proved, 8);
+    assert!(check.ended().success(), "{}", check.stderr());
+}
+
+#[test]
 fn an_ordinary_user_needs_no_root() {
     let home = open_folder();
     // Only root can give a folder away, and become somebody else; anybody else is an ordinary user already.
