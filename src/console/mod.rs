@@ -6,8 +6,6 @@ mod page;
 mod request_log;
 mod store;
 
-use std::time::Duration;
-
 use anyhow::Context;
 use axum::{
     Router,
@@ -113,6 +111,3 @@ async fn protect(request: Request, next: Next) -> Response {
     }
     response
 }
-
-/// How long one part of a page may take before the page goes without it.
-const PART_TIMEOUT: Duration = Duration::from_secs(2);

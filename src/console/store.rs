@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::idempotency::record::State;
 
 /// Rows counted before a count stops being exact.
-const COUNTED_MAX: i64 = 100_000;
+const COUNTED_MAX: i64 = 50_000;
 
 #[derive(Debug)]
 pub(super) struct Books {
