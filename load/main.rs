@@ -1,1 +1,71 @@
-fn main() {}
+//! The phones: load from outside, over HTTP only. Question: how many orders does this machine really take?
+
+mod arrivals; // when each tap is due
+mod bench; // `load bench`, `load harness`
+mod cpu; // what it cost, by process
+mod drive; // one phase: closed or open loop
+mod line; // one keep-alive connection
+mod measure; // latency from the moment a tap was due
+mod null_server;
+mod orders; // what is sent
+mod queue; // taps that wait for a free connection
+mod report; // the figures of a run
+mod stand; // the server under load, and its books
+mod text; // the same, for people
+mod verdict; // may they be believed, are they good enough // a server that does nothing
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+/// Load for the checkout, from outside.
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Example:\n  load bench --rate 3500 --seconds 30")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The order path with and without group commit, side by side: capacity, latency at a fixed rate, CPU per order.
+    #[command(after_help = bench::BENCH_HELP)]
+    Bench(bench::BenchArgs),
+    /// What the harness itself costs, against a server that does nothing.
+    #[command(
+        after_help = "Example:\n  load harness --rate 3500 --seconds 10 --expect-cpu-us 55\n\nExit code: 0 held, 1 --expect-cpu-us missed, 3 invalid."
+    )]
+    Harness(bench::HarnessArgs),
+    /// Answers every order with the same 201.
+    #[command(hide = true)]
+    NullServer(null_server::NullServerArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("load: {error:#}");
+            // No figures at all are no valid figures.
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// One thread drives all connections: a second one would take from the server what it adds here.
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    // The only TLS provider compiled in; without this line the first TLS client panics.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let stop = checkout::stop::token()?;
+        match cli.command {
+            Command::Bench(args) => bench::bench(args, stop).await,
+            Command::Harness(args) => bench::harness(args, stop).await,
+            Command::NullServer(args) => null_server::run(args, stop).await.map(|()| ExitCode::SUCCESS),
+        }
+    })
+}

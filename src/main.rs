@@ -6,6 +6,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use checkout::{
+    audit::{self, Place, VerifyArgs},
     config::{ApiArgs, ConsoleArgs, MockGatewayArgs, WorkerArgs},
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
@@ -79,19 +80,6 @@ struct TokenArgs {
     ttl_hours: u64,
 }
 
-#[derive(Debug, Args)]
-struct VerifyArgs {
-    /// The data folder of the running demo to audit.
-    #[arg(long, env = "CHECKOUT_DATA_DIR")]
-    data_dir: Option<PathBuf>,
-    /// The database to audit, instead of the running demo's.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    database_url: Option<String>,
-    /// The gateway whose ledger is the other side.
-    #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
-    gateway_url: Option<String>,
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     telemetry::start();
@@ -101,7 +89,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("checkout: {}", one_line(&error));
             ExitCode::FAILURE
@@ -109,7 +97,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
     let ended = runtime.block_on(play(cli));
@@ -118,7 +106,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     ended
 }
 
-async fn play(cli: Cli) -> anyhow::Result<()> {
+async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
     let role = cli.role.unwrap_or(Role::Demo(cli.demo));
     let stop = stop::token()?;
     match role {
@@ -129,8 +117,9 @@ async fn play(cli: Cli) -> anyhow::Result<()> {
         Role::Console(args) => checkout::console::run(args, stop).await,
         Role::Guardian(args) => guardian::run(args, stop).await,
         Role::Token(args) => token(&args),
-        Role::Verify(args) => verify(args),
-    }
+        Role::Verify(args) => return Ok(verify(args).await),
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn token(args: &TokenArgs) -> anyhow::Result<()> {
@@ -143,16 +132,12 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// STAND-IN: connected when the audit is there.
-fn verify(args: VerifyArgs) -> anyhow::Result<()> {
-    let (_database_url, _gateway_url) = match (args.database_url, args.gateway_url) {
-        (Some(database), Some(gateway)) => (database, gateway),
-        (database, gateway) => {
-            let state = DemoState::read(args.data_dir.as_deref())?;
-            (database.unwrap_or(state.database_url), gateway.unwrap_or(state.gateway_url))
-        }
-    };
-    anyhow::bail!("the audit is not connected yet")
+async fn verify(args: VerifyArgs) -> ExitCode {
+    let verdict = audit::verify(args, |data_dir| {
+        let state = DemoState::read(data_dir)?;
+        Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url })
+    });
+    verdict.await.into()
 }
 
 /// The whole chain of causes in one line, whatever line breaks a cause brought with it.

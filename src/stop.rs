@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// The parent sets this to `1` for children that must not outlive it.
 pub const STOP_ON_STDIN_EOF: &str = "CHECKOUT_STOP_ON_STDIN_EOF";
 
-/// A token that is cancelled by the first request to stop. A second signal ends the process at once.
+/// A token that is cancelled by the first request to stop. A second Ctrl-C ends the process at once.
 pub fn token() -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;

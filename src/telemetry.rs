@@ -7,10 +7,12 @@ use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::EnvFilter;
 
+/// Libraries that log each connection at info, and each retry of a download as a warning, are asked to be brief.
+const DEFAULT: &str = "info,sqlx=warn,hyper=warn,reqwest_retry=error";
+
 /// Sets up logging for the life of the process. Called once, first thing in `main`.
 pub fn start() {
-    // The gateway's client and the pool log each connection at info; nobody asked for that.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn,hyper=warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
     // A second subscriber in one process (a test that calls main's parts) keeps the first: nothing to report.
     let _already_set = if std::env::var("CHECKOUT_LOG_FORMAT").is_ok_and(|format| format == "json") {

@@ -89,8 +89,8 @@ async fn style() -> impl IntoResponse {
 }
 
 async fn readyz(State(console): State<Console>) -> (StatusCode, &'static str) {
-    match sqlx::query_scalar!(r#"SELECT 1 AS "one!""#).fetch_one(&console.pool).await {
-        Ok(_) => (StatusCode::OK, "ok\n"),
+    match store::reach(&console.pool).await {
+        Ok(()) => (StatusCode::OK, "ok\n"),
         Err(error) => {
             tracing::warn!(%error, "not ready");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n")

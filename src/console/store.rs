@@ -53,6 +53,11 @@ pub(super) struct Order {
     pub(super) gateway_id: Option<String>,
 }
 
+/// Whether the database answers at all.
+pub(super) async fn reach(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query_scalar!(r#"SELECT 1 AS "one!""#).fetch_one(pool).await.map(drop)
+}
+
 /// All that the first page shows of the database.
 pub(super) async fn books(pool: &PgPool) -> anyhow::Result<Books> {
     let mut connection = pool.acquire().await.context("no database connection")?;

@@ -1,11 +1,16 @@
 //! One test binary: one server for all of it, and a database of its own for every test that wants one.
 
 mod audit;
+mod claims;
 mod console;
 mod demo;
 mod embedded_cluster;
 mod gateway_dialect;
 mod gateway_faults;
 mod gateway_world;
+mod hang_ups;
+mod orders;
+mod recovery;
 mod roles;
+mod source_rules;
 mod support;

@@ -108,6 +108,8 @@ fn account_named(accounts: &str, wanted: &str) -> Option<Account> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -125,6 +127,7 @@ mod tests {
         let outer = tempfile::tempdir().unwrap();
         let inner = outer.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
+        std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(closed_folder_above(&inner).as_deref(), Some(outer.path()));
     }
 }

@@ -186,3 +186,46 @@ fn open_to_all(path: &Path) -> anyhow::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot open {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_private_file_is_its_owners_alone_also_when_it_replaces_an_open_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        std::fs::write(&file, "old").unwrap();
+        write_private(&file, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no half-written file is left");
+    }
+
+    #[test]
+    fn a_log_that_grew_large_is_kept_once_and_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("api.log");
+        File::create(&log).unwrap().set_len(LOG_BYTES_MAX + 1).unwrap();
+        writeln!(open_log(&log).unwrap(), "first line").unwrap();
+        writeln!(open_log(&log).unwrap(), "second line").unwrap();
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "first line\nsecond line\n");
+        assert_eq!(std::fs::metadata(folder.path().join("api.log.old")).unwrap().len(), LOG_BYTES_MAX + 1);
+    }
+
+    #[test]
+    fn a_cluster_whose_password_was_lost_is_not_given_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(&Lifetime::Kept(folder.path().to_owned())).unwrap();
+        std::fs::create_dir(folder.cluster()).unwrap();
+        let refused = folder.password(&ServerAccount::Ourselves).unwrap_err();
+        assert!(refused.to_string().contains("password is missing"), "{refused}");
+    }
+
+    #[test]
+    fn two_secrets_differ() {
+        assert_ne!(random_secret(), random_secret());
+    }
+}

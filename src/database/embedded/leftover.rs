@@ -107,3 +107,27 @@ fn end_by_asking(cluster: &Path, programs: &Programs, account: &ServerAccount) -
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stranger_who_works_in_the_clusters_folder_is_left_alone() {
+        let cluster = tempfile::tempdir().unwrap();
+        let mut stranger =
+            Command::new("sleep").arg("600").current_dir(cluster.path()).stdin(Stdio::null()).spawn().unwrap();
+        let pid_file = cluster.path().join("postmaster.pid");
+        std::fs::write(&pid_file, format!("{}\n/elsewhere\n", stranger.id())).unwrap();
+        assert_eq!(postmaster_in(&pid_file), Some(stranger.id()));
+
+        let programs = Programs::find(None).await.unwrap();
+        end(&cluster.path().canonicalize().unwrap(), &programs, &ServerAccount::Ourselves).await.unwrap();
+        assert!(stranger.try_wait().unwrap().is_none(), "a stranger was ended");
+        assert!(!pid_file.exists());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+}

@@ -190,7 +190,9 @@ fn spawn_guardian(
     }
     command.arg("--").arg(programs.program("postgres")).args(server_arguments);
     // A group of its own, so that Ctrl-C reaches us and not it: the roles stop first.
-    command.process_group(0).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command.process_group(0).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    // What it has to say belongs beside the server's own words.
+    command.stderr(open_log(&log_of_server(folder))?);
     command.spawn().with_context(|| format!("cannot run {}", program.display()))
 }
 

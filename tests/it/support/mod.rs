@@ -2,10 +2,12 @@
 
 mod database;
 mod process;
+mod shop;
 
 pub(crate) use self::{
     database::TestDatabase,
-    process::{Process, is_running, wait_until},
+    process::{Process, is_running, wait_for, wait_until},
+    shop::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder, set_clock},
 };
 
 /// The program under test.

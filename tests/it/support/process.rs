@@ -153,3 +153,12 @@ pub(crate) fn is_running(pid: u32) -> bool {
         Err(_) => false,
     }
 }
+
+/// [`wait_until`] for a question that has to be awaited itself.
+pub(crate) async fn wait_for(awaited: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "waited in vain until {awaited}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

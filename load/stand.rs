@@ -1,0 +1,215 @@
+//! The server under load. Question: is what the phones were told also what was written down?
+//!
+//! Either a whole stack of our own, with an empty database, or somebody else's server, whose books we cannot read.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    process::Stdio,
+};
+
+use anyhow::Context;
+use checkout::{
+    database::embedded::Lifetime,
+    demo::{Ports, Stack, StackOptions},
+};
+use serde::Deserialize;
+use sqlx::PgPool;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::cpu::{Family, Watched};
+
+/// The ledger's totals stand at its very end, in less than this.
+const LEDGER_TAIL: usize = 256;
+
+/// Somewhere to send orders to.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    pub(crate) name: String,
+    pub(crate) server: SocketAddr,
+    pub(crate) secret: String,
+    pub(crate) watched: Vec<Watched>,
+    pub(crate) books: Option<Books>,
+    owned: Owned,
+}
+
+/// What ends with the stand.
+#[derive(Debug)]
+enum Owned {
+    Stack(Box<Stack>),
+    NullServer(Child),
+    Nothing,
+}
+
+impl Stand {
+    /// A stack of its own: empty database, gateway with its books in memory, the api with this batch limit.
+    pub(crate) async fn stack(batch_limit: usize, stop: &CancellationToken) -> anyhow::Result<Self> {
+        let mut options = StackOptions::new(checkout_program()?, Lifetime::Ephemeral, Ports::free());
+        options.console = false;
+        options.gateway_arguments = vec!["--in-memory".to_owned()];
+        options.api_arguments = vec!["--batch-limit".to_owned(), batch_limit.to_string()];
+        options.progress = |line| eprintln!("  {line}");
+        let stack = Stack::start(options, stop).await?;
+        let state = stack.state();
+        let stand = Self {
+            name: format!("batch limit {batch_limit}"),
+            server: address_of(&state.api_url)?,
+            secret: state.secret.clone(),
+            watched: watched(stack.pids()),
+            books: Some(Books::open(&state.database_url, &state.gateway_url).await?),
+            owned: Owned::Nothing,
+        };
+        Ok(Self { owned: Owned::Stack(Box::new(stack)), ..stand })
+    }
+
+    /// A server that runs already.
+    pub(crate) fn of_others(url: &str, secret: String) -> anyhow::Result<Self> {
+        Ok(Self {
+            name: url.to_owned(),
+            server: address_of(url)?,
+            secret,
+            watched: watched(Vec::new()),
+            books: None,
+            owned: Owned::Nothing,
+        })
+    }
+
+    /// A server that does nothing, in a process of its own.
+    pub(crate) async fn null_server() -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot tell which program this is")?;
+        let mut command = Command::new(program);
+        command.arg("null-server").env(checkout::stop::STOP_ON_STDIN_EOF, "1").stdin(Stdio::piped());
+        let mut child =
+            command.stdout(Stdio::piped()).kill_on_drop(true).spawn().context("cannot start the null server")?;
+        let stdout = child.stdout.take().context("the null server has no stdout")?;
+        let line = BufReader::new(stdout).lines().next_line().await?.context("the null server said nothing")?;
+        let url = line.strip_prefix("listening on ").context("the null server does not say where it listens")?;
+        let pid = child.id().context("the null server has ended")?;
+        Ok(Self {
+            name: "null server".to_owned(),
+            server: address_of(url)?,
+            // Nobody checks it.
+            secret: "0".repeat(checkout::credential::SECRET_LENGTH_MIN),
+            watched: watched(vec![("null server", pid)]),
+            books: None,
+            owned: Owned::NullServer(child),
+        })
+    }
+
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        if let Some(books) = self.books {
+            books.database.close().await;
+        }
+        match self.owned {
+            Owned::Stack(stack) => stack.stop().await,
+            Owned::NullServer(mut child) => child.kill().await.context("cannot end the null server"),
+            Owned::Nothing => Ok(()),
+        }
+    }
+}
+
+/// The server's processes with their children, and ourselves without.
+fn watched(pids: Vec<(&'static str, u32)>) -> Vec<Watched> {
+    let servers = pids.into_iter().map(|(name, pid)| Watched { name, pid, family: Family::WithDescendants });
+    let us = Watched { name: "harness", pid: std::process::id(), family: Family::Alone };
+    servers.chain([us]).collect()
+}
+
+/// The `checkout` program of the same build.
+fn checkout_program() -> anyhow::Result<PathBuf> {
+    let us = std::env::current_exe().context("cannot tell which program this is")?;
+    let program = us.with_file_name("checkout");
+    anyhow::ensure!(
+        program.is_file(),
+        "{} is not there: build both programs, with `cargo build --release --bins`",
+        program.display()
+    );
+    Ok(program)
+}
+
+fn address_of(url: &str) -> anyhow::Result<SocketAddr> {
+    let authority =
+        url.trim_end_matches('/').strip_prefix("http://").context("only http:// URLs can be put under load")?;
+    let mut addresses = authority.to_socket_addrs().with_context(|| format!("{url} names no host and port"))?;
+    addresses.next().with_context(|| format!("{url} has no address"))
+}
+
+/// The two places where an order leaves a trace: the database and the gateway's own ledger.
+#[derive(Debug)]
+pub(crate) struct Books {
+    database: PgPool,
+    ledger_url: String,
+    http: reqwest::Client,
+}
+
+/// Everything they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) orders: u64,
+    pub(crate) captures: u64,
+}
+
+impl Books {
+    async fn open(database_url: &str, gateway_url: &str) -> anyhow::Result<Self> {
+        Ok(Self {
+            database: PgPool::connect(database_url).await.context("cannot connect to the stack's database")?,
+            ledger_url: format!("{gateway_url}/_mock/ledger"),
+            http: reqwest::Client::builder().no_proxy().build()?,
+        })
+    }
+
+    /// Counts both. Costs the server a little, so never within a window.
+    pub(crate) async fn read(&self) -> anyhow::Result<Written> {
+        let orders = sqlx::query_scalar!(r#"SELECT count(*) AS "count!" FROM orders"#)
+            .fetch_one(&self.database)
+            .await
+            .context("cannot count the orders")?;
+        Ok(Written { orders: u64::try_from(orders)?, captures: self.captures().await? })
+    }
+
+    /// The ledger lists every capture, megabytes of them, before it says how many they were: only its end is kept.
+    async fn captures(&self) -> anyhow::Result<u64> {
+        let mut answer = self.http.get(&self.ledger_url).send().await?.error_for_status()?;
+        let mut tail = Vec::new();
+        while let Some(chunk) = answer.chunk().await.context("the gateway's ledger broke off")? {
+            tail.extend_from_slice(&chunk);
+            tail.drain(..tail.len().saturating_sub(LEDGER_TAIL));
+        }
+        count_in(&tail).context("the gateway's ledger does not end in its totals")
+    }
+}
+
+/// `…],"count":3,"amount":12897}` is 3.
+fn count_in(ledger_tail: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Totals {
+        count: u64,
+    }
+    let text = String::from_utf8_lossy(ledger_tail);
+    let (_, totals) = text.rsplit_once("],")?;
+    serde_json::from_str::<Totals>(&format!("{{{totals}")).ok().map(|totals| totals.count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ledgers_count_is_found_behind_its_captures() {
+        assert_eq!(count_in(br#"{"captures":[],"count":0,"amount":0}"#), Some(0));
+        assert_eq!(count_in(br#"ions":1,"created":5}],"count":104999,"amount":451390701}"#), Some(104_999));
+        assert_eq!(count_in(br#""executions":1,"created":5},{"payment_in"#), None, "a ledger that broke off has none");
+    }
+
+    #[test]
+    fn an_address_is_found_in_a_url() {
+        assert_eq!(address_of("http://127.0.0.1:8080/").unwrap(), "127.0.0.1:8080".parse().unwrap());
+        for wrong in ["https://127.0.0.1:8080", "127.0.0.1:8080", "http://127.0.0.1"] {
+            assert!(address_of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Claim and settle at the database: one owner per key, across batches, leases, lost acknowledgements and midnight.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use checkout::{
+    charges::store::{ChargeResult, NewCharge},
+    checkout::{
+        claim::{ClaimOutcome, ClaimRequest, Claims, NewPurchase},
+        settle::{Booked, Endings, Settled, Settlement},
+    },
+    config::{DatabaseArgs, Timing},
+    database::{self, group_commit::Batch},
+    idempotency::{
+        fingerprint::{Compared, Fingerprints},
+        key::{IdempotencyKey, Operation, Scope},
+        partitions,
+        record::{Claim, StoredResponse},
+        store::{self, Ending, NewRecord},
+    },
+    ids::{AttemptId, ChargeId, CustomerId, EventId, OrderId},
+    money::{Currency, Money},
+    orders::store::NewOrder,
+    outbox::store::NewEvent,
+};
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use crate::support::{TestDatabase, set_clock, wait_for};
+
+const EXPIRY: Duration = Duration::from_secs(72 * 3600);
+
+fn timing() -> Timing {
+    Timing { lease_ms: 15_000, answer_ms: 8_000, gateway_budget_ms: 6_000, key_expiry_hours: 72, resend_hours: 23 }
+}
+
+/// The api's own kind of pool on a database of this test's own, with today's partition.
+async fn open() -> (PgPool, Arc<Claims>, Endings) {
+    let database = TestDatabase::create().await;
+    let args = DatabaseArgs { database_url: database.url, connections: 10, batch_limit: 256, batch_lanes: 3 };
+    let pool = database::connect(&args, "test").await.unwrap();
+    partitions::maintain(&pool, EXPIRY).await.unwrap();
+    (pool.clone(), Arc::new(Claims::new(pool.clone(), &timing())), Endings::new(pool))
+}
+
+fn request(key: &str, body: &str) -> ClaimRequest {
+    let scope = Scope {
+        customer: CustomerId(42),
+        operation: Operation::CreateOrder,
+        key: IdempotencyKey::parse(key.as_bytes()).unwrap(),
+    };
+    ClaimRequest {
+        digest: scope.digest(),
+        scope,
+        fingerprints: Fingerprints::of(Compared {
+            method: "POST",
+            path: "/v1/orders",
+            query: "",
+            canonical_body: body.as_bytes(),
+        }),
+        attempt: AttemptId::mint(),
+        new: Some(NewPurchase { resource_id: Uuid::now_v7(), frozen: body.to_owned() }),
+    }
+}
+
+async fn claim_one(claims: &Claims, request: &ClaimRequest) -> ClaimOutcome {
+    claims.run(std::slice::from_ref(request)).await.unwrap().pop().unwrap()
+}
+
+#[track_caller]
+fn executed(outcome: ClaimOutcome) -> Claim {
+    match outcome {
+        ClaimOutcome::Execute(claim) => claim,
+        other => panic!("not Execute: {other:?}"),
+    }
+}
+
+/// A settlement that approves, with all its rows.
+fn approval(claim: &Claim) -> Settlement {
+    let money = Money::new(4299, Currency::Eur).unwrap();
+    let charge = NewCharge {
+        id: ChargeId::mint(),
+        customer: CustomerId(42),
+        key_digest: claim.digest.0,
+        amount: money,
+        result: ChargeResult::Succeeded { gateway_id: format!("pi_{}", Uuid::new_v4().simple()) },
+        created_at: claim.now,
+    };
+    let order = NewOrder {
+        id: OrderId(claim.resource_id),
+        customer: CustomerId(42),
+        charge: charge.id,
+        key_digest: claim.digest.0,
+        total: money,
+        lines: Vec::new(),
+        client_reference: None,
+        created_at: claim.now,
+    };
+    let event =
+        NewEvent { id: EventId::mint(), order: order.id, sequence: 1, kind: "order.created", payload: "{}".into() };
+    let body = claim.attempt.to_string().into_bytes();
+    let response = StoredResponse { status: 201, content_type: "application/json".into(), location: None, body };
+    Settlement {
+        claim: claim.clone(),
+        ending: Ending::Completed(response),
+        booked: Booked::Order(Box::new((charge, order, event))),
+    }
+}
+
+async fn settle_one(endings: &Endings, settlement: &Settlement) -> Settled {
+    endings.run(std::slice::from_ref(settlement)).await.unwrap().pop().unwrap()
+}
+
+async fn count(pool: &PgPool, table: &str) -> i64 {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table}"))).fetch_one(pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn duplicates_inside_one_batch_have_one_leader() {
+    let (pool, claims, _) = open().await;
+    let batch = [request("a", "1"), request("b", "1"), request("a", "1"), request("a", "2"), request("b", "1")];
+    let outcomes = claims.run(&batch).await.unwrap();
+    assert!(
+        matches!(
+            outcomes.as_slice(),
+            [
+                ClaimOutcome::Execute(_),
+                ClaimOutcome::Execute(_),
+                ClaimOutcome::InFlight { .. },
+                ClaimOutcome::Mismatch,
+                ClaimOutcome::InFlight { .. }
+            ]
+        ),
+        "{outcomes:?}"
+    );
+    assert_eq!(count(&pool, "idempotency_records").await, 2);
+}
+
+#[tokio::test]
+async fn a_claim_whose_acknowledgement_was_lost_recognises_itself() {
+    let (_, claims, _) = open().await;
+    let mine = request("a", "1");
+    let first = executed(claim_one(&claims, &mine).await);
+    let again = executed(claim_one(&claims, &mine).await);
+    assert_eq!((again.fence, again.attempt, again.resource_id), (first.fence, first.attempt, first.resource_id));
+    assert!(matches!(claim_one(&claims, &request("a", "1")).await, ClaimOutcome::InFlight { .. }));
+}
+
+#[tokio::test]
+async fn a_settlement_whose_acknowledgement_was_lost_is_done_and_done_once() {
+    let (pool, claims, endings) = open().await;
+    let settlement = approval(&executed(claim_one(&claims, &request("a", "1")).await));
+    for _ in 0..3 {
+        assert_eq!(settle_one(&endings, &settlement).await, Settled::Done);
+    }
+    for table in ["orders", "charges", "outbox"] {
+        assert_eq!(count(&pool, table).await, 1, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_late_owner_writes_nothing_after_a_take_over() {
+    let (pool, claims, endings) = open().await;
+    let late = executed(claim_one(&claims, &request("a", "1")).await);
+    set_clock(&pool, "16 seconds").await;
+    let retry = request("a", "1");
+    let ClaimOutcome::Resume(owner) = claim_one(&claims, &retry).await else { panic!("no take-over") };
+    assert_eq!((owner.fence, owner.maybe_sent, owner.resource_id), (2, true, late.resource_id));
+
+    assert_eq!(settle_one(&endings, &approval(&late)).await, Settled::Fenced);
+    for table in ["orders", "charges", "outbox"] {
+        assert_eq!(count(&pool, table).await, 0, "{table}");
+    }
+    assert_eq!(settle_one(&endings, &approval(&owner)).await, Settled::Done);
+    assert_eq!(settle_one(&endings, &approval(&late)).await, Settled::Fenced);
+    let ClaimOutcome::Replay(response) = claim_one(&claims, &request("a", "1")).await else { panic!("no replay") };
+    assert_eq!(response.body, retry.attempt.to_string().into_bytes());
+    assert_eq!(count(&pool, "orders").await, 1);
+}
+
+#[tokio::test]
+async fn a_fenced_item_does_not_spoil_its_batch() {
+    let (pool, claims, endings) = open().await;
+    let late = executed(claim_one(&claims, &request("a", "1")).await);
+    set_clock(&pool, "16 seconds").await;
+    assert!(matches!(claim_one(&claims, &request("a", "1")).await, ClaimOutcome::Resume(_)));
+    let good = executed(claim_one(&claims, &request("b", "1")).await);
+    let settled = endings.run(&[approval(&late), approval(&good)]).await.unwrap();
+    assert_eq!(settled, [Settled::Fenced, Settled::Done]);
+    assert_eq!(count(&pool, "orders").await, 1);
+}
+
+#[tokio::test]
+async fn a_released_claim_starts_again_as_if_first() {
+    let (_, claims, endings) = open().await;
+    let claim = executed(claim_one(&claims, &request("a", "1")).await);
+    let released = Settlement { claim, ending: Ending::Released, booked: Booked::Nothing };
+    assert_eq!(settle_one(&endings, &released).await, Settled::Done);
+    let again = executed(claim_one(&claims, &request("a", "1")).await);
+    assert_eq!((again.fence, again.maybe_sent), (2, false));
+}
+
+/// Whoever waits for the lock must see what its holder committed, even when a new day began meanwhile.
+#[tokio::test]
+async fn a_claim_that_waited_across_midnight_sees_yesterdays_record() {
+    let (pool, claims, _) = open().await;
+    let first = request("a", "1");
+    let mut tx = database::begin(&pool).await.unwrap();
+    store::lock(&mut tx, &[first.digest]).await.unwrap();
+    assert!(store::newest(&mut tx, &[first.digest]).await.unwrap().records.is_empty());
+    let new = first.new.as_ref().unwrap();
+    let record = NewRecord {
+        scope: &first.scope,
+        digest: first.digest,
+        fingerprint: first.fingerprints.current,
+        attempt: first.attempt,
+        resource_id: new.resource_id,
+        frozen: &new.frozen,
+    };
+    assert_eq!(store::insert(&mut tx, &[record], Duration::from_secs(48 * 3600)).await.unwrap().len(), 1);
+
+    set_clock(&pool, "1 day").await;
+    let second = tokio::spawn(async move { claim_one(&claims, &request("a", "1")).await });
+    let waiting =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+    wait_for("the second claim waits for the lock", async || {
+        sqlx::query_scalar::<_, i64>(waiting).fetch_one(&pool).await.unwrap() == 1
+    })
+    .await;
+    tx.commit().await.unwrap();
+    assert!(matches!(second.await.unwrap(), ClaimOutcome::InFlight { .. }));
+    assert_eq!(count(&pool, "idempotency_records").await, 1);
+}
+
+/// Eight claimers fight over the same keys while the database's clock passes midnight.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_unique_across_midnight_under_concurrent_claims() {
+    const KEYS: usize = 400;
+    let (pool, claims, _) = open().await;
+    let to_midnight: f64 = sqlx::query_scalar(
+        "SELECT extract(epoch FROM (date_trunc('day', clock_timestamp(), 'UTC') + interval '1 day' - clock_timestamp()))::float8",
+    )
+    .fetch_one(&pool)
+    .await
+    .unwrap();
+    set_clock(&pool, &format!("{} seconds", to_midnight - 2.0)).await;
+    let day = "SELECT db_day()::text";
+    let before: String = sqlx::query_scalar(day).fetch_one(&pool).await.unwrap();
+
+    let mut claimers = Vec::new();
+    for claimer in 0..8_usize {
+        let (claims, pool, before) = (Arc::clone(&claims), pool.clone(), before.clone());
+        claimers.push(tokio::spawn(async move {
+            let mut executed = Vec::new();
+            // Fresh keys all along, old ones again and again, a full round after midnight at the end.
+            let mut rounds_after = 0;
+            let mut step = 0;
+            while rounds_after < 2 {
+                let today: String = sqlx::query_scalar(day).fetch_one(&pool).await.unwrap();
+                if today != before {
+                    rounds_after += 1;
+                }
+                let newest = if rounds_after > 0 { KEYS } else { (step * 8 + 8).min(KEYS) };
+                let oldest = if rounds_after > 0 { 0 } else { newest.saturating_sub(40) };
+                let mut keys: Vec<usize> = (oldest..newest).collect();
+                keys.rotate_left(claimer * 5 % keys.len());
+                let batch: Vec<ClaimRequest> = keys.iter().map(|key| request(&format!("key-{key}"), "1")).collect();
+                for (key, outcome) in keys.iter().zip(claims.run(&batch).await.unwrap()) {
+                    match outcome {
+                        ClaimOutcome::Execute(claim) => executed.push((*key, claim.day)),
+                        ClaimOutcome::InFlight { .. } => {}
+                        other => panic!("{other:?}"),
+                    }
+                }
+                step += 1;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            executed
+        }));
+    }
+    let mut owners: HashMap<usize, usize> = HashMap::new();
+    let mut days: HashMap<time::Date, usize> = HashMap::new();
+    for claimer in claimers {
+        for (key, day) in claimer.await.unwrap() {
+            *owners.entry(key).or_default() += 1;
+            *days.entry(day).or_default() += 1;
+        }
+    }
+    assert_eq!(owners.len(), KEYS);
+    assert!(owners.values().all(|&count| count == 1), "{owners:?}");
+    assert_eq!(days.len(), 2, "the fight was on both sides of midnight: {days:?}");
+    let twice =
+        "SELECT count(*) FROM (SELECT digest FROM idempotency_records GROUP BY digest HAVING count(*) > 1) AS twice";
+    assert_eq!(sqlx::query_scalar::<_, i64>(twice).fetch_one(&pool).await.unwrap(), 0);
+    assert_eq!(count(&pool, "idempotency_records").await, i64::try_from(KEYS).unwrap());
+}
+
+/// A new day is empty at midnight and full an hour later: no plan of the order path may depend on statistics.
+#[tokio::test]
+async fn the_order_path_probes_indexes_and_scans_nothing() {
+    let (pool, claims, endings) = open().await;
+    let scans = "SELECT COALESCE(sum(seq_scan), 0)::bigint FROM pg_stat_user_tables
+                 WHERE relname LIKE 'idempotency_records_%' OR relname = 'orders'";
+    let walks = "SELECT COALESCE(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes
+                 WHERE relname LIKE 'idempotency_records_%' AND indexrelname NOT LIKE '%_pkey'";
+    let probes = "SELECT COALESCE(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes
+                  WHERE relname LIKE 'idempotency_records_%' AND indexrelname LIKE '%_pkey'";
+    let read = async |query: &'static str| {
+        sqlx::query("SELECT pg_stat_force_next_flush()").execute(&pool).await.unwrap();
+        sqlx::query_scalar::<_, i64>(query).fetch_one(&pool).await.unwrap()
+    };
+    let (scans_before, walks_before) = (read(scans).await, read(walks).await);
+    for round in 0..20 {
+        let batch: Vec<ClaimRequest> = (0..20).map(|n| request(&format!("key-{round}-{n}"), "1")).collect();
+        let claimed: Vec<Settlement> =
+            claims.run(&batch).await.unwrap().into_iter().map(|outcome| approval(&executed(outcome))).collect();
+        assert!(endings.run(&claimed).await.unwrap().iter().all(|settled| *settled == Settled::Done));
+        claims.run(&batch).await.unwrap();
+    }
+    set_clock(&pool, "16 seconds").await;
+    executed(claim_one(&claims, &request("left", "1")).await);
+    set_clock(&pool, "32 seconds").await;
+    assert!(matches!(claim_one(&claims, &request("left", "1")).await, ClaimOutcome::Resume(_)));
+    // Every connection of the pool reports what it counted within a second.
+    wait_for("the probes are counted", async || read(probes).await > 800).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_eq!((read(scans).await - scans_before, read(walks).await - walks_before), (0, 0), "(scans, walks)");
+}

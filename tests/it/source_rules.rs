@@ -1,0 +1,190 @@
+//! The rules of the house, read off the sources: who may know whom, where SQL and HTTP live, how a file looks. A rule that is
+//! not checked decays.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Rooms know values and the way to the database, never each other: only `checkout` joins them.
+const ROOMS: [&str; 5] = ["idempotency", "orders", "charges", "gateway", "outbox"];
+const VALUES: [&str; 5] = ["config", "database", "ids", "money", "wire"];
+/// What is another company, and so may know nothing of ours but the knobs and the port.
+const OTHER_COMPANY: (&str, &[&str]) = ("mock_gateway", &["config", "serve", "mock_gateway"]);
+
+const LINES_MAX: usize = 420;
+/// Where a panic would cost an order.
+const PRODUCTION_PATH: [&str; 8] =
+    ["checkout", "http", "idempotency", "orders", "charges", "gateway", "outbox", "database"];
+
+struct Source {
+    /// Below `src`, with `/`.
+    path: String,
+    /// Without what only tests see.
+    text: String,
+    whole: String,
+}
+
+impl Source {
+    fn room(&self) -> &str {
+        self.path.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let whole = fs::read_to_string(&path).unwrap();
+                let path = path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/");
+                let only_tests = path.ends_with("tests.rs");
+                let text = if only_tests { "" } else { whole.split("#[cfg(test)]").next().unwrap_or_default() };
+                found.push(Source { text: text.to_owned(), whole, path });
+            }
+        }
+    }
+    assert!(found.len() > 40, "only {} sources found", found.len());
+    found
+}
+
+/// The first names after `crate::`, also inside `use crate::{…}`.
+fn known_rooms(text: &str) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for rest in text.split("crate::").skip(1) {
+        let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        let Some(list) = rest.strip_prefix('{') else {
+            known.insert(name(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let mut at_name = true;
+        for (place, letter) in list.char_indices() {
+            match letter {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => at_name = true,
+                letter if at_name && letter.is_alphabetic() => {
+                    known.insert(name(&list[place..]));
+                    at_name = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    known
+}
+
+fn report(broken: &[String]) {
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_reader_of_imports_sees_nested_ones() {
+    let text = "use crate::{a::{b, c}, d, e::f};\nuse crate::g::h;\nlet x = crate::i::j();";
+    assert_eq!(known_rooms(text).into_iter().collect::<String>(), "adegi");
+}
+
+#[test]
+fn rooms_do_not_know_each_other() {
+    let mut broken = Vec::new();
+    for source in sources() {
+        let room = source.room().to_owned();
+        let allowed: Vec<&str> = match room.as_str() {
+            name if ROOMS.contains(&name) => VALUES.into_iter().chain([room.as_str()]).collect(),
+            name if name == OTHER_COMPANY.0 => OTHER_COMPANY.1.to_vec(),
+            // The story joins the rooms, and knows neither the door nor the other company.
+            "checkout" => VALUES.into_iter().chain(ROOMS).chain(["checkout"]).collect(),
+            "wire" | "ids" | "money" | "database" => VALUES.to_vec(),
+            _ => continue,
+        };
+        for known in known_rooms(&source.text).iter().filter(|known| !allowed.contains(&known.as_str())) {
+            broken.push(format!("{}: {room} must not know {known}", source.path));
+        }
+    }
+    report(&broken);
+}
+
+#[test]
+fn nobody_but_its_starters_knows_the_mock_gateway() {
+    let allowed = ["main.rs", "demo/", "mock_gateway/", "lib.rs"];
+    let outsiders = sources().into_iter().filter(|source| !allowed.iter().any(|start| source.path.starts_with(start)));
+    let broken: Vec<String> = outsiders
+        .filter(|source| source.text.contains("mock_gateway"))
+        .map(|source| format!("{}: names the mock gateway or its schema", source.path))
+        .collect();
+    report(&broken);
+}
+
+#[test]
+fn sql_lives_in_stores_and_http_at_the_edges() {
+    let sql = ["store.rs", "partitions.rs"];
+    let http = ["http/", "mock_gateway/", "console/", "app.rs", "serve.rs"];
+    let mut broken = Vec::new();
+    for source in sources() {
+        let asks =
+            ["query!(", "query_as!(", "query_scalar!(", "sqlx::query("].iter().any(|word| source.text.contains(word));
+        if asks && !sql.iter().any(|end| source.path.ends_with(end)) && !source.path.starts_with("database/") {
+            broken.push(format!("{}: SQL lives in store.rs", source.path));
+        }
+        if source.text.contains("axum") && !http.iter().any(|start| source.path.starts_with(start)) {
+            broken.push(format!("{}: axum stays at the edges", source.path));
+        }
+    }
+    report(&broken);
+}
+
+/// The database is the only clock of the protocol; a process may measure how long something took, not what time it is.
+#[test]
+fn the_database_is_the_only_clock() {
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| PRODUCTION_PATH.contains(&source.room()) && source.room() != "http")
+    {
+        for word in ["now_utc", "SystemTime", "now()", "current_date", "CURRENT_TIMESTAMP"] {
+            let said = source.text.replace("Instant::now()", "");
+            if said.contains(word) {
+                broken.push(format!("{}: {word} is another clock than the database's", source.path));
+            }
+        }
+    }
+    report(&broken);
+}
+
+#[test]
+fn the_production_path_does_not_panic_on_purpose() {
+    let banned = [".unwrap()", ".expect(", "panic!(", "todo!(", "unimplemented!(", "unreachable!(", "dbg!("];
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| PRODUCTION_PATH.contains(&source.room())) {
+        for word in banned.iter().filter(|word| source.text.contains(**word)) {
+            broken.push(format!("{}: {word} is banned here, return what happened", source.path));
+        }
+    }
+    report(&broken);
+}
+
+#[test]
+fn every_file_opens_with_its_promise_and_fits_its_room() {
+    let mut broken = Vec::new();
+    for source in sources() {
+        if !source.whole.starts_with("//!") && !source.path.ends_with("tests.rs") {
+            broken.push(format!("{}: does not open with //!", source.path));
+        }
+        let lines = source.whole.lines().count();
+        if lines > LINES_MAX {
+            broken.push(format!("{}: {lines} lines, would two rooms read better?", source.path));
+        }
+        for name in ["util", "utils", "helpers", "common", "manager", "misc"] {
+            if source.path.split(['/', '.']).any(|part| part == name) {
+                broken.push(format!("{}: {name} names nothing", source.path));
+            }
+        }
+    }
+    report(&broken);
+}

@@ -1,0 +1,254 @@
+//! A whole shop for a test: its own database, its own gateway, a real api and, where wanted, a real worker. Every test that
+//! opens one closes it with [`Shop::close`], which audits database and ledger.
+
+use std::time::Duration;
+
+use checkout::{
+    audit::{self, AuditOptions, Report},
+    credential::{Credentials, Subject},
+    ids::CustomerId,
+};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::{Process, TestDatabase, install_tls_provider};
+
+const SECRET: &str = "a-secret-of-the-tests-0123456789abcdef";
+/// A customer of the tests; another one is any other number.
+pub(crate) const CUSTOMER: i64 = 42;
+
+/// What a shop is opened with beyond the usual.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    pub(crate) gateway_in_memory: bool,
+    pub(crate) worker: bool,
+    /// Further flags of the api and the worker.
+    pub(crate) flags: Vec<&'static str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shop {
+    pub(crate) database: TestDatabase,
+    pub(crate) pool: PgPool,
+    pub(crate) api: Process,
+    pub(crate) api_url: String,
+    pub(crate) gateway: Process,
+    pub(crate) gateway_url: String,
+    pub(crate) worker: Option<Process>,
+    pub(crate) http: reqwest::Client,
+    opening: Opening,
+}
+
+/// An answer, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) replayed: bool,
+    pub(crate) location: Option<String>,
+    pub(crate) retry_after_s: Option<u64>,
+    pub(crate) content_type: Option<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.text()))
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(&self, status: u16, code: &str) -> &Self {
+        assert_eq!((self.status, self.code().as_str()), (status, code), "{}", self.text());
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_order(&self) -> String {
+        assert_eq!(self.status, 201, "{}", self.text());
+        self.json()["id"].as_str().expect("an order id").to_owned()
+    }
+}
+
+/// The worked example's body.
+pub(crate) fn grinder(payment_method: &str) -> Value {
+    json!({
+        "items": [{"sku": "grinder", "quantity": 1}], "total": 4299, "currency": "eur", "payment_method": payment_method
+    })
+}
+
+/// A key nobody used.
+pub(crate) fn fresh_key() -> String {
+    Uuid::new_v4().to_string()
+}
+
+impl Shop {
+    pub(crate) async fn open() -> Self {
+        Self::open_with(Opening { gateway_in_memory: true, ..Opening::default() }).await
+    }
+
+    pub(crate) async fn open_with(opening: Opening) -> Self {
+        install_tls_provider();
+        let database = TestDatabase::create().await;
+        let pool = database.pool().await;
+        let (gateway, gateway_url) = start_gateway(&database, opening.gateway_in_memory, "127.0.0.1:0");
+        let (api, api_url) = start_role("api", &database, &gateway_url, &opening.flags);
+        let worker = opening.worker.then(|| start_role("worker", &database, &gateway_url, &opening.flags).0);
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .retry(reqwest::retry::never())
+            .timeout(Duration::from_secs(30))
+            .build()
+            .expect("a client");
+        Self { database, pool, api, api_url, gateway, gateway_url, worker, http, opening }
+    }
+
+    pub(crate) fn token(&self, customer: i64) -> String {
+        let credentials = Credentials::new(SECRET).expect("a secret");
+        credentials.mint(Subject::Customer(CustomerId(customer)), Duration::from_secs(3600)).expect("a token")
+    }
+
+    pub(crate) async fn order(&self, key: &str, body: &Value) -> Answer {
+        self.order_as(CUSTOMER, key, body).await
+    }
+
+    pub(crate) async fn order_as(&self, customer: i64, key: &str, body: &Value) -> Answer {
+        let request = self.http.post(format!("{}/v1/orders", self.api_url));
+        answer(request.bearer_auth(self.token(customer)).header("Idempotency-Key", key).json(body)).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.get_as(CUSTOMER, path).await
+    }
+
+    pub(crate) async fn get_as(&self, customer: i64, path: &str) -> Answer {
+        answer(self.http.get(format!("{}{path}", self.api_url)).bearer_auth(self.token(customer))).await
+    }
+
+    /// State of a key as the api tells it.
+    pub(crate) async fn state_of(&self, key: &str) -> String {
+        let shown = self.get(&format!("/v1/idempotency-keys/orders.create/{key}")).await;
+        shown.json()["state"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Queues a fault at the gateway for its next `count` requests.
+    pub(crate) async fn fault(&self, name: &str, count: u32, latency_ms: u64) {
+        let body = json!({"name": name, "count": count, "latency_ms": latency_ms});
+        let sent = self.http.post(format!("{}/_mock/faults", self.gateway_url)).json(&body).send().await.expect("sent");
+        assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
+    }
+
+    pub(crate) async fn advance_gateway_clock(&self, seconds: u64) {
+        let body = json!({"advance_s": seconds});
+        let sent = self.http.post(format!("{}/_mock/clock", self.gateway_url)).json(&body).send().await.expect("sent");
+        assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
+    }
+
+    pub(crate) async fn ledger(&self) -> Value {
+        let ledger = self.http.get(format!("{}/_mock/ledger", self.gateway_url)).send().await.expect("a ledger");
+        ledger.json().await.expect("JSON")
+    }
+
+    pub(crate) async fn captures(&self) -> u64 {
+        self.ledger().await["count"].as_u64().expect("a count")
+    }
+
+    pub(crate) async fn stats(&self) -> Value {
+        let stats = self.http.get(format!("{}/_mock/stats", self.gateway_url)).send().await.expect("stats");
+        stats.json().await.expect("JSON")
+    }
+
+    pub(crate) async fn count(&self, table: &str) -> i64 {
+        let count = format!("SELECT count(*) FROM {table}");
+        sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&self.pool).await.expect("a count")
+    }
+
+    /// Moves this database's clock, and only this database's: the code under test asks no other.
+    pub(crate) async fn set_clock(&self, offset: &str) {
+        set_clock(&self.pool, offset).await;
+    }
+
+    pub(crate) fn start_worker(&mut self) {
+        self.worker = Some(start_role("worker", &self.database, &self.gateway_url, &self.opening.flags).0);
+    }
+
+    pub(crate) fn restart_api(&mut self) {
+        (self.api, self.api_url) = start_role("api", &self.database, &self.gateway_url, &self.opening.flags);
+    }
+
+    /// Starts the gateway again where it was: the others know its address.
+    pub(crate) fn restart_gateway(&mut self) {
+        let listen = self.gateway_url.trim_start_matches("http://").to_owned();
+        (self.gateway, self.gateway_url) = start_gateway(&self.database, self.opening.gateway_in_memory, &listen);
+    }
+
+    pub(crate) async fn audit(&self) -> Report {
+        audit::run(&self.pool, &self.gateway_url, AuditOptions { grace: Duration::from_secs(60) })
+            .await
+            .expect("an audit")
+    }
+
+    /// Ends the test: nothing idles in a transaction, and the audit finds nothing.
+    pub(crate) async fn close(self) {
+        let idle: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+        )
+        .fetch_one(&self.pool)
+        .await
+        .expect("pg_stat_activity");
+        assert_eq!(idle, 0, "connections idle in a transaction");
+        let report = self.audit().await;
+        assert!(report.is_clean(), "{report}");
+    }
+}
+
+/// Shifts the clock of one database by an interval.
+pub(crate) async fn set_clock(pool: &PgPool, offset: &str) {
+    let replaced = format!(
+        "CREATE OR REPLACE FUNCTION db_clock() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
+         AS 'SELECT clock_timestamp() + interval ''{offset}'''"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(replaced)).execute(pool).await.expect("the clock");
+}
+
+pub(crate) async fn answer(request: reqwest::RequestBuilder) -> Answer {
+    let answer = request.send().await.expect("an answer");
+    let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    Answer {
+        status: answer.status().as_u16(),
+        replayed: header("idempotent-replayed").as_deref() == Some("true"),
+        location: header("location"),
+        retry_after_s: header("retry-after").and_then(|wait| wait.parse().ok()),
+        content_type: header("content-type"),
+        body: answer.bytes().await.expect("a whole answer").to_vec(),
+    }
+}
+
+fn start_gateway(database: &TestDatabase, in_memory: bool, listen: &str) -> (Process, String) {
+    let mut command = Process::command(&["gateway", "--listen", listen]);
+    if in_memory {
+        command.arg("--in-memory");
+    } else {
+        command.env("DATABASE_URL", &database.url);
+    }
+    let process = Process::spawn(command);
+    let url = process.line_with("listening on ").split_off("listening on ".len());
+    (process, url)
+}
+
+fn start_role(role: &str, database: &TestDatabase, gateway_url: &str, flags: &[&str]) -> (Process, String) {
+    let environment = [
+        ("DATABASE_URL", database.url.as_str()),
+        ("CHECKOUT_GATEWAY_URL", gateway_url),
+        ("CHECKOUT_SECRET", SECRET),
+        ("CHECKOUT_CONNECTIONS", "6"),
+    ];
+    Process::role(role, flags, &environment)
+}
