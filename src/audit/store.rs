@@ -239,7 +239,7 @@ pub(super) struct SucceededCharge {
     pub(super) created_at: OffsetDateTime,
 }
 
-/// Hands over every succeeded charge, oldest first, without keeping them.
+/// Hands over every succeeded charge, in any order, without keeping them.
 pub(super) async fn each_succeeded_charge(
     tx: &mut PgConnection,
     mut with: impl FnMut(SucceededCharge),
@@ -247,7 +247,7 @@ pub(super) async fn each_succeeded_charge(
     let mut charges = sqlx::query_as!(
         SucceededCharge,
         r#"SELECT id, customer_id, key_digest, amount_minor, currency, gateway_id AS "gateway_id!", created_at
-           FROM charges WHERE status = 'succeeded' ORDER BY id"#
+           FROM charges WHERE status = 'succeeded'"#
     )
     .fetch(tx);
     while let Some(charge) = charges.try_next().await? {

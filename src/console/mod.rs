@@ -6,8 +6,6 @@ mod page;
 mod request_log;
 mod store;
 
-use std::time::Duration;
-
 use anyhow::Context;
 use axum::{
     Router,
@@ -91,8 +89,8 @@ async fn style() -> impl IntoResponse {
 }
 
 async fn readyz(State(console): State<Console>) -> (StatusCode, &'static str) {
-    match sqlx::query_scalar!(r#"SELECT 1 AS "one!""#).fetch_one(&console.pool).await {
-        Ok(_) => (StatusCode::OK, "ok\n"),
+    match store::reach(&console.pool).await {
+        Ok(()) => (StatusCode::OK, "ok\n"),
         Err(error) => {
             tracing::warn!(%error, "not ready");
             (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n")
@@ -113,6 +111,3 @@ async fn protect(request: Request, next: Next) -> Response {
     }
     response
 }
-
-/// How long one part of a page may take before the page goes without it.
-const PART_TIMEOUT: Duration = Duration::from_secs(2);

@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::PART_TIMEOUT;
 use crate::credential::{Credentials, Subject};
 
 /// Requests shown, and the most bytes read to get them.
 const REQUESTS_MAX: usize = 50;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// The page goes without the log when it takes longer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Long enough for clocks that disagree, short enough to be worthless soon.
 const TOKEN_LIFE: Duration = Duration::from_secs(60);
 
@@ -48,7 +49,7 @@ impl RequestLog {
             .no_proxy()
             .retry(reqwest::retry::never())
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(PART_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
             .build()?;
         Ok(Self { client, api_url: api_url.trim_end_matches('/').to_owned(), credentials })
     }

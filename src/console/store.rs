@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::idempotency::record::State;
 
 /// Rows counted before a count stops being exact.
-const COUNTED_MAX: i64 = 100_000;
+const COUNTED_MAX: i64 = 50_000;
 
 #[derive(Debug)]
 pub(super) struct Books {
@@ -51,6 +51,11 @@ pub(super) struct Order {
     pub(super) record_state: Option<String>,
     pub(super) charge_status: Option<String>,
     pub(super) gateway_id: Option<String>,
+}
+
+/// Whether the database answers at all.
+pub(super) async fn reach(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query_scalar!(r#"SELECT 1 AS "one!""#).fetch_one(pool).await.map(drop)
 }
 
 /// All that the first page shows of the database.

@@ -184,10 +184,7 @@ async fn one_client_reference_bought_under_two_keys_is_a_duplicate_order_and_a_d
 async fn two_customers_may_use_one_client_reference() {
     let (mut shop, _) = Shop::with_a_sale().await;
     shop.sell_to(CUSTOMER + 1, "first-key", Some("tap-1")).await;
-    shop.execute(&format!(
-        "UPDATE charges SET customer_id = o.customer_id FROM orders AS o WHERE charge_id = charges.id"
-    ))
-    .await;
+    shop.execute("UPDATE charges SET customer_id = o.customer_id FROM orders AS o WHERE charge_id = charges.id").await;
     shop.sell("no-reference", None).await;
     shop.sell("no-reference-either", None).await;
     shop.assert_clean().await;
