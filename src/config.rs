@@ -90,8 +90,10 @@ pub struct DatabaseArgs {
     /// Most requests that one claim or settle transaction carries. 1 is one transaction pair per order.
     #[arg(long, env = "CHECKOUT_BATCH_LIMIT", default_value_t = 256)]
     pub batch_limit: usize,
-    /// Claim transactions that may run at once, and as many settle transactions.
-    #[arg(long, env = "CHECKOUT_BATCH_LANES", default_value_t = 3)]
+    /// Claim transactions that may run at once, and as many settle transactions. On two cores one of each is best: what
+    /// would be a second transaction joins the next batch. Measured, orders/s and CPU per order at the knee: 1 lane 5,165
+    /// and 0.28 ms, 2 lanes 5,038 and 0.36 ms, 3 lanes 4,434 and 0.42 ms.
+    #[arg(long, env = "CHECKOUT_BATCH_LANES", default_value_t = 1)]
     pub batch_lanes: usize,
 }
 

@@ -140,7 +140,7 @@ fn noted(error: &reqwest::Error) -> Situation {
     situation
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: impl reqwest::header::AsHeaderName) -> Option<&'a str> {
+fn text(headers: &HeaderMap, name: impl reqwest::header::AsHeaderName) -> Option<&str> {
     headers.get(name).map(HeaderValue::to_str).and_then(Result::ok)
 }
 

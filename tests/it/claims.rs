@@ -262,7 +262,8 @@ async fn a_key_is_unique_across_midnight_under_concurrent_claims() {
                 let newest = if rounds_after > 0 { KEYS } else { (step * 8 + 8).min(KEYS) };
                 let oldest = if rounds_after > 0 { 0 } else { newest.saturating_sub(40) };
                 let mut keys: Vec<usize> = (oldest..newest).collect();
-                keys.rotate_left(claimer * 5 % keys.len());
+                let turn = claimer * 5 % keys.len();
+                keys.rotate_left(turn);
                 let batch: Vec<ClaimRequest> = keys.iter().map(|key| request(&format!("key-{key}"), "1")).collect();
                 for (key, outcome) in keys.iter().zip(claims.run(&batch).await.unwrap()) {
                     match outcome {

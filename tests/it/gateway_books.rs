@@ -5,19 +5,14 @@
 use std::time::Duration;
 
 use checkout::mock_gateway::{Books, Settings};
-use sqlx::{Connection, PgConnection};
+use crate::{
+    gateway_world::{GRINDER, World, grinder},
+    support::TestDatabase,
+};
 
-use crate::gateway_world::{GRINDER, World, grinder};
-
-/// A database of the test's own. The one place to change when the tests get a cluster of their own.
+/// A database of the test's own.
 pub(crate) async fn fresh_database() -> String {
-    let server = std::env::var("CHECKOUT_TEST_DATABASE_URL").expect("CHECKOUT_TEST_DATABASE_URL names a server");
-    let mut connection = PgConnection::connect(&server).await.expect("a connection");
-    let name = format!("gateway_{}", uuid::Uuid::new_v4().simple());
-    let create = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
-    sqlx::query(create).execute(&mut connection).await.expect("a database");
-    let (server, _) = server.rsplit_once('/').expect("a path");
-    format!("{server}/{name}")
+    TestDatabase::create().await.url
 }
 
 pub(crate) async fn world(database_url: &str) -> World {
@@ -25,7 +20,6 @@ pub(crate) async fn world(database_url: &str) -> World {
 }
 
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
 async fn the_books_outlive_their_process() {
     let database_url = fresh_database().await;
     let before = world(&database_url).await;
@@ -43,7 +37,6 @@ async fn the_books_outlive_their_process() {
 }
 
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
 async fn a_key_in_progress_dies_with_its_process() {
     let database_url = fresh_database().await;
     let url = database_url.clone();
@@ -75,7 +68,6 @@ async fn a_key_in_progress_dies_with_its_process() {
 }
 
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
 async fn one_process_has_the_books_open() {
     let database_url = fresh_database().await;
     let first = world(&database_url).await;
@@ -87,7 +79,6 @@ async fn one_process_has_the_books_open() {
 }
 
 #[tokio::test]
-#[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
 async fn a_client_that_hangs_up_leaves_no_half_payment() {
     let world = world(&fresh_database().await).await;
     let mut kept = 0;

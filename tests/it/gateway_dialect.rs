@@ -22,7 +22,6 @@ macro_rules! stories {
         mod in_postgres {
             $(
                 #[tokio::test]
-                #[ignore = "needs a PostgreSQL server in CHECKOUT_TEST_DATABASE_URL"]
                 async fn $name() {
                     let database_url = crate::gateway_books::fresh_database().await;
                     super::$name(crate::gateway_books::world(&database_url).await).await;
