@@ -1,7 +1,7 @@
 //! The room of keys: what was asked under a key, who runs it, and what was answered.
 //!
 //! It knows nothing of orders or gateways. [`decide`] is pure; [`store`] is its SQL; who joins them to a purchase is
-//! [`crate::checkout`].
+//! the checkout's story.
 
 pub mod decide;
 pub mod fingerprint;

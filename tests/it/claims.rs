@@ -1,6 +1,10 @@
 //! Claim and settle at the database: one owner per key, across batches, leases, lost acknowledgements and midnight.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use checkout::{
     charges::store::{ChargeResult, NewCharge},
@@ -36,9 +40,12 @@ fn timing() -> Timing {
 /// The api's own kind of pool on a database of this test's own, with today's partition.
 async fn open() -> (PgPool, Arc<Claims>, Endings) {
     let database = TestDatabase::create().await;
+    // Upkeep on a connection of its own: what it scans is not the order path's doing.
+    let upkeep = database.pool().await;
+    partitions::maintain(&upkeep, EXPIRY).await.unwrap();
+    upkeep.close().await;
     let args = DatabaseArgs { database_url: database.url, connections: 10, batch_limit: 256, batch_lanes: 3 };
     let pool = database::connect(&args, "test").await.unwrap();
-    partitions::maintain(&pool, EXPIRY).await.unwrap();
     (pool.clone(), Arc::new(Claims::new(pool.clone(), &timing())), Endings::new(pool))
 }
 
@@ -246,34 +253,33 @@ async fn a_key_is_unique_across_midnight_under_concurrent_claims() {
     let day = "SELECT db_day()::text";
     let before: String = sqlx::query_scalar(day).fetch_one(&pool).await.unwrap();
 
+    let began = Instant::now();
     let mut claimers = Vec::new();
     for claimer in 0..8_usize {
         let (claims, pool, before) = (Arc::clone(&claims), pool.clone(), before.clone());
         claimers.push(tokio::spawn(async move {
             let mut executed = Vec::new();
-            // Fresh keys all along, old ones again and again, a full round after midnight at the end.
-            let mut rounds_after = 0;
-            let mut step = 0;
-            while rounds_after < 2 {
+            // A hundred fresh keys a second for four seconds with midnight in the middle, each fought over as it comes up;
+            // then every key once more, all of them on the new day.
+            let mut all_on_the_new_day = false;
+            while !all_on_the_new_day {
+                let born = (began.elapsed().as_millis() as usize / 10 + 1).min(KEYS);
                 let today: String = sqlx::query_scalar(day).fetch_one(&pool).await.unwrap();
-                if today != before {
-                    rounds_after += 1;
-                }
-                let newest = if rounds_after > 0 { KEYS } else { (step * 8 + 8).min(KEYS) };
-                let oldest = if rounds_after > 0 { 0 } else { newest.saturating_sub(40) };
-                let mut keys: Vec<usize> = (oldest..newest).collect();
+                all_on_the_new_day = born == KEYS && today != before;
+                let oldest = if all_on_the_new_day { 0 } else { born.saturating_sub(40) };
+                let mut keys: Vec<usize> = (oldest..born).collect();
                 let turn = claimer * 5 % keys.len();
                 keys.rotate_left(turn);
-                let batch: Vec<ClaimRequest> = keys.iter().map(|key| request(&format!("key-{key}"), "1")).collect();
-                for (key, outcome) in keys.iter().zip(claims.run(&batch).await.unwrap()) {
-                    match outcome {
-                        ClaimOutcome::Execute(claim) => executed.push((*key, claim.day)),
-                        ClaimOutcome::InFlight { .. } => {}
-                        other => panic!("{other:?}"),
+                for some in keys.chunks(100) {
+                    let batch: Vec<ClaimRequest> = some.iter().map(|key| request(&format!("key-{key}"), "1")).collect();
+                    for (key, outcome) in some.iter().zip(claims.run(&batch).await.unwrap()) {
+                        match outcome {
+                            ClaimOutcome::Execute(claim) => executed.push((*key, claim.day)),
+                            ClaimOutcome::InFlight { .. } => {}
+                            other => panic!("{other:?}"),
+                        }
                     }
                 }
-                step += 1;
-                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             executed
         }));

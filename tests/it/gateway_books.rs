@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use checkout::mock_gateway::{Books, Settings};
 use crate::{
     gateway_world::{GRINDER, World, grinder},
     support::TestDatabase,
 };
+use checkout::mock_gateway::{Books, Settings};
 
 /// A database of the test's own.
 pub(crate) async fn fresh_database() -> String {

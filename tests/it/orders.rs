@@ -221,6 +221,7 @@ async fn an_expired_key_that_bought_is_gone_and_one_that_was_declined_is_free() 
     maintain(&shop).await;
     assert!(shop.order(&bought, &grinder(VISA)).await.replayed);
     shop.set_clock("72 hours 1 second").await;
+    shop.advance_gateway_clock(72 * 3600).await;
     maintain(&shop).await;
     for body in [grinder(VISA), grinder(INSUFFICIENT_FUNDS)] {
         let gone = shop.order(&bought, &body).await;
