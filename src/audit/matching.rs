@@ -85,8 +85,13 @@ impl<'a> Matching<'a> {
         let by_key = self.by_key();
         let by_intent = self.by_intent(known);
         for group in by_key.iter().filter(|group| group.len() > 1) {
-            let key = self.ledger.captures[group[0]].idempotency_key.as_deref().unwrap_or_default();
-            self.name_duplicate(group, format!("{} captures under the gateway key {key}", group.len()), found);
+            let first = &self.ledger.captures[group[0]];
+            // A key of ours is named by its digest, a foreign one can only be quoted.
+            let key = match (first.key_digest(), &first.idempotency_key) {
+                (None, Some(foreign)) => format!("the gateway key {foreign:?}"),
+                _ => "one gateway key".to_owned(),
+            };
+            self.name_duplicate(group, format!("{} captures under {key}", group.len()), found);
         }
         for group in by_intent.iter().filter(|group| !self.same_key(group)) {
             let reference = self.ledger.captures[group[0]].reference.as_deref().unwrap_or_default();
