@@ -1,23 +1,46 @@
-//! Checkout: a runnable reference for idempotent payments.
+//! Checkout: a runnable reference for idempotent payments. One tap, one order, one charge, whatever the network does.
+//!
+//! The map, in reading order. **Nothing in a room knows another room**: `idempotency`, `orders`, `charges`, `gateway` and
+//! `outbox` are joined by `checkout` and by nothing else, and a test reads the sources and holds that. SQL lives in files
+//! named `store.rs` (and `idempotency/partitions.rs`), HTTP at the edges.
 
-pub mod app;
-pub mod audit;
-pub mod charges;
+// The story: claim, charge, settle; and recovery, which enters it in the middle. Start at `checkout/place_order.rs`.
 pub mod checkout;
-pub mod config;
-pub mod console;
-pub mod credential;
-pub mod database;
-pub mod demo;
-pub mod gateway;
-pub mod http;
+
+// The rooms. Keys: whose is it, what was it used for, what was answered.
 pub mod idempotency;
-pub mod ids;
-pub mod mock_gateway;
-pub mod money;
+// What may be asked for, what it costs, what was bought.
 pub mod orders;
+// Our own books of what was taken from whom.
+pub mod charges;
+// The payment gateway as we see it: how to ask, and what its answers mean.
+pub mod gateway;
+// What happened, written in the transaction in which it happened.
 pub mod outbox;
+
+// The door: routes, what is refused by its bytes alone, replies, problems, the log of requests.
+pub mod http;
+
+// Values that everybody may know.
+pub mod ids;
+pub mod money;
+pub mod wire;
+
+// The way to PostgreSQL: pools, transactions, group commit, and a server of our own where there is none.
+pub mod database;
+
+// The judge: is every promise kept, by the database and by the gateway's own ledger?
+pub mod audit;
+// Another company: the mock payment gateway, with its own books and its own bad days.
+pub mod mock_gateway;
+// The pages.
+pub mod console;
+
+// The process: roles and their knobs, the supervisor, tokens, ports, logs, the end.
+pub mod app;
+pub mod config;
+pub mod credential;
+pub mod demo;
 pub mod serve;
 pub mod stop;
 pub mod telemetry;
-pub mod wire;

@@ -34,6 +34,9 @@ pub(super) fn reply(reply: Reply, request_id: RequestId) -> Response {
 fn stored(stored: StoredResponse) -> Response {
     let mut response = Response::new(Body::from(stored.body));
     *response.status_mut() = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    // The one problem that is ever stored.
+    let code = (stored.status == Code::CardDeclined.status()).then_some(Code::CardDeclined);
+    response.extensions_mut().insert(Facts { code, ..Facts::default() });
     let headers = response.headers_mut();
     if let Ok(content_type) = HeaderValue::from_str(&stored.content_type) {
         headers.insert(header::CONTENT_TYPE, content_type);
