@@ -47,6 +47,7 @@ async fn maintain_alone(connection: &mut PgConnection, expiry: std::time::Durati
             maintained.made.push(day);
         }
     }
+    finish_interrupted_drops(connection, today).await?;
     // A record made in the last moment of a day expires `expiry` later; the day is needed until then.
     let expiry = Duration::try_from(expiry).unwrap_or(Duration::MAX);
     let now = sqlx::query_scalar!(r#"SELECT db_clock() AS "now!""#).fetch_one(&mut *connection).await?;
@@ -81,6 +82,34 @@ async fn attached_days(connection: &mut PgConnection) -> anyhow::Result<Vec<Date
     .fetch_all(connection)
     .await?;
     names.iter().map(|name| day_of(name)).collect()
+}
+
+/// A maintainer may die, or be timed out, in the middle of a drop. What it had begun was decided under this very lock and
+/// from records that are final for good, so it is finished without asking again.
+async fn finish_interrupted_drops(connection: &mut PgConnection, today: Date) -> anyhow::Result<()> {
+    let half_detached = sqlx::query_scalar!(
+        r#"SELECT c.relname AS "name!" FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+           WHERE i.inhparent = 'idempotency_records'::regclass AND i.inhdetachpending"#
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    for name in half_detached {
+        let statement = format!("ALTER TABLE idempotency_records DETACH PARTITION {name} FINALIZE");
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
+    }
+    let detached = sqlx::query_scalar!(
+        r#"SELECT c.relname AS "name!" FROM pg_class AS c
+           WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'idempotency_records'::regclass)
+             AND c.relkind = 'r' AND c.relname ~ '^idempotency_records_\d{4}_\d{2}_\d{2}$' AND NOT c.relispartition"#
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    for name in detached {
+        if day_of(&name)? < today {
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {name}")))).await?;
+        }
+    }
+    Ok(())
 }
 
 fn day_of(partition: &str) -> anyhow::Result<Date> {

@@ -11,6 +11,7 @@ mod gateway_faults;
 mod gateway_world;
 mod hang_ups;
 mod orders;
+mod partitions;
 mod recovery;
 mod roles;
 mod source_rules;

@@ -1,0 +1,68 @@
+//! Day partitions: there before they are needed, gone when nothing in them is, and never with an open key inside.
+
+use std::time::Duration;
+
+use checkout::idempotency::partitions::{AHEAD_DAYS, days_ahead, maintain};
+
+use crate::support::{TestDatabase, set_clock};
+
+const EXPIRY: Duration = Duration::from_secs(72 * 3600);
+
+#[tokio::test]
+async fn days_are_made_ahead_and_a_second_round_finds_nothing_to_do() {
+    let pool = TestDatabase::create().await.pool().await;
+    assert_eq!(days_ahead(&pool).await.unwrap(), 0);
+    let first = maintain(&pool, EXPIRY).await.unwrap();
+    assert_eq!((first.made.len() as i64, first.dropped.len()), (AHEAD_DAYS + 1, 0));
+    assert_eq!(maintain(&pool, EXPIRY).await.unwrap(), Default::default());
+    assert_eq!(days_ahead(&pool).await.unwrap() as i64, AHEAD_DAYS + 1);
+    set_clock(&pool, "1 day").await;
+    assert_eq!(maintain(&pool, EXPIRY).await.unwrap().made.len(), 1);
+}
+
+#[tokio::test]
+async fn several_maintainers_at_once_do_the_work_once() {
+    let pool = TestDatabase::create().await.pool().await;
+    let rounds = futures_util::future::join_all((0..4).map(|_| maintain(&pool, EXPIRY))).await;
+    let made: usize = rounds.into_iter().map(|round| round.unwrap().made.len()).sum();
+    assert_eq!(made as i64, AHEAD_DAYS + 1);
+}
+
+#[tokio::test]
+async fn a_day_goes_when_its_last_record_has_expired_unless_a_key_in_it_is_open() {
+    let pool = TestDatabase::create().await.pool().await;
+    let made = maintain(&pool, EXPIRY).await.unwrap().made;
+    for (day, state) in [(made[0], "unknown"), (made[1], "needs_review")] {
+        let open = format!(
+            "INSERT INTO idempotency_records (digest, day, customer_id, operation, key, fingerprint, fingerprint_version, state, fence,
+                 attempt, next_attempt_at, resource_id, frozen, first_sent_at, created_at)
+             VALUES (sha256('{day}'), '{day}', 42, 'orders.create', 'k', sha256('b'), 1, '{state}', 1, gen_random_uuid(),
+                 CASE WHEN '{state}' = 'unknown' THEN now() END, gen_random_uuid(), '', now(), now())"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(open)).execute(&pool).await.unwrap();
+    }
+    // Past the expiry of the first three days, in the middle of that of the fourth.
+    set_clock(&pool, "6 days").await;
+    let round = maintain(&pool, EXPIRY).await.unwrap();
+    assert_eq!((round.kept, round.dropped), (vec![made[0], made[1]], vec![made[2]]));
+
+    let closed = "DELETE FROM idempotency_records WHERE state = 'unknown'";
+    sqlx::raw_sql(closed).execute(&pool).await.unwrap();
+    let round = maintain(&pool, EXPIRY).await.unwrap();
+    assert_eq!((round.kept, round.dropped), (vec![made[1]], vec![made[0]]));
+}
+
+/// A maintainer that died between detaching a day and dropping it must not be in the way of the next one.
+#[tokio::test]
+async fn a_detached_day_that_was_never_dropped_is_finished() {
+    let pool = TestDatabase::create().await.pool().await;
+    let day = maintain(&pool, EXPIRY).await.unwrap().made[0];
+    let name = format!("idempotency_records_{}", day.to_string().replace('-', "_"));
+    let detach = format!("ALTER TABLE idempotency_records DETACH PARTITION {name}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(detach)).execute(&pool).await.unwrap();
+    set_clock(&pool, "6 days").await;
+    maintain(&pool, EXPIRY).await.unwrap();
+    let left: bool =
+        sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(&name).fetch_one(&pool).await.unwrap();
+    assert!(!left, "{name} is still there");
+}
