@@ -66,9 +66,8 @@ pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequ
             Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Declined { .. })) => {
                 return Charged::Known(outcome);
             }
-            Lookup::Found(_) => {}
-            Lookup::NothingFound if Instant::now() >= limits.send_by => return Charged::Untellable,
-            Lookup::NothingFound => {}
+            Lookup::Found(_) | Lookup::NothingFound if Instant::now() >= limits.send_by => return Charged::Untellable,
+            Lookup::Found(_) | Lookup::NothingFound => {}
             Lookup::Unreachable { why } => return Charged::Known(Outcome::Unknown { why, frozen: false }),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use futures_util::{StreamExt, stream};
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{
@@ -15,10 +15,8 @@ use crate::{
     idempotency::{record::Claim, store},
 };
 
-/// Most records that one round takes over. Their leases run while they wait, so it is what [`AT_ONCE`] can finish in one.
-const ROUND_MAX: i64 = 64;
-/// Charges that one round has under way at once.
-const AT_ONCE: usize = 32;
+/// Most records that one round takes over. All of them are worked on at once: their leases are running.
+const ROUND_MAX: i64 = 32;
 
 /// What one round came to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +34,7 @@ pub struct Recovered {
 pub async fn recover_once(checkout: &Checkout) -> anyhow::Result<Recovered> {
     let asked_at = Instant::now();
     let claims = take_over_due(checkout).await?;
-    let finished: Vec<_> = stream::iter(claims)
-        .map(|claim| recovered(checkout, claim, asked_at))
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
+    let finished = join_all(claims.into_iter().map(|claim| recovered(checkout, claim, asked_at))).await;
     let mut round = Recovered::default();
     for finished in finished {
         match finished {

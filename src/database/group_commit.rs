@@ -99,20 +99,26 @@ async fn lane<B: Batch>(batch: Arc<B>, queue: Arc<Mutex<mpsc::Receiver<Waiting<B
             return;
         }
         let (items, answers): (Vec<_>, Vec<_>) = taken.into_iter().map(|w| (w.item, w.answer)).unzip();
-        match run_all(&*batch, &items).await {
+        let items = Arc::new(items);
+        match run_all(&batch, &items, 0..items.len()).await {
             Ok(verdicts) => {
                 for (answer, verdict) in answers.into_iter().zip(verdicts) {
                     // A receiver that is gone belongs to a request that was given up; its work is committed all the same.
                     let _ = answer.send(Ok(verdict));
                 }
             }
-            Err(error) => run_apart(&*batch, error, &items, answers).await,
+            Err(error) => run_apart(&batch, error, &items, answers).await,
         }
     }
 }
 
 /// After a failed batch: its items one by one, so that one bad item fails alone.
-async fn run_apart<B: Batch>(batch: &B, error: sqlx::Error, items: &[B::Item], mut answers: Vec<Answer<B>>) {
+async fn run_apart<B: Batch>(
+    batch: &Arc<B>,
+    error: sqlx::Error,
+    items: &Arc<Vec<B::Item>>,
+    mut answers: Vec<Answer<B>>,
+) {
     tracing::warn!(%error, items = items.len(), "a transaction failed");
     if items.len() == 1 {
         if let Some(answer) = answers.pop() {
@@ -120,19 +126,27 @@ async fn run_apart<B: Batch>(batch: &B, error: sqlx::Error, items: &[B::Item], m
         }
         return;
     }
-    for (item, answer) in items.iter().zip(answers) {
-        let verdict = run_all(batch, std::slice::from_ref(item)).await;
+    for (place, answer) in answers.into_iter().enumerate() {
+        let verdict = run_all(batch, items, place..place + 1).await;
         let verdict = verdict.and_then(|mut only| only.pop().ok_or(sqlx::Error::RowNotFound));
         let _ = answer.send(verdict.map_err(NoVerdict::Database));
     }
 }
 
-async fn run_all<B: Batch>(batch: &B, items: &[B::Item]) -> sqlx::Result<Vec<B::Verdict>> {
-    let verdicts = batch.run(items).await?;
-    if verdicts.len() == items.len() {
+/// In a task of its own: a panic fails this batch and leaves the lane alive for the next one.
+async fn run_all<B: Batch>(
+    batch: &Arc<B>,
+    items: &Arc<Vec<B::Item>>,
+    some: std::ops::Range<usize>,
+) -> sqlx::Result<Vec<B::Verdict>> {
+    let wanted = some.len();
+    let (batch, items) = (Arc::clone(batch), Arc::clone(items));
+    let run = tokio::spawn(async move { batch.run(items.get(some).unwrap_or_default()).await });
+    let verdicts = run.await.map_err(|_| sqlx::Error::WorkerCrashed)??;
+    if verdicts.len() == wanted {
         Ok(verdicts)
     } else {
-        Err(sqlx::Error::Protocol(format!("{} verdicts for {} items", verdicts.len(), items.len())))
+        Err(sqlx::Error::Protocol(format!("{} verdicts for {wanted} items", verdicts.len())))
     }
 }
 

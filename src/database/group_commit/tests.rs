@@ -4,7 +4,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
-/// Doubles numbers, fails on 13, and remembers the batches it saw. Runs only while the gate has a permit.
+/// Doubles numbers, fails on 13, panics on 14, and remembers the batches it saw. Runs only while the gate has a permit.
 struct Doubler {
     gate: Arc<Semaphore>,
     seen: Arc<Guard<Vec<Vec<u64>>>>,
@@ -17,6 +17,7 @@ impl Batch for Doubler {
     async fn run(&self, items: &[u64]) -> sqlx::Result<Vec<u64>> {
         self.gate.acquire().await.map_err(|_| sqlx::Error::PoolClosed)?.forget();
         self.seen.lock().map_err(|_| sqlx::Error::PoolClosed)?.push(items.to_vec());
+        assert!(!items.contains(&14), "on purpose");
         if items.contains(&13) { Err(sqlx::Error::RowNotFound) } else { Ok(items.iter().map(|n| n * 2).collect()) }
     }
 }
@@ -69,15 +70,15 @@ async fn a_limit_of_one_is_the_plain_path() {
 }
 
 #[tokio::test]
-async fn one_bad_item_fails_alone() {
+async fn one_bad_item_fails_alone_even_by_panic() {
     let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
-    let running = submitted(&bench.queue, &[1, 2, 13, 4]).await;
+    let running = submitted(&bench.queue, &[1, 2, 13, 4, 14, 5]).await;
     bench.gate.add_permits(100);
     let mut verdicts = Vec::new();
     for verdict in running {
         verdicts.push(verdict.await.unwrap().ok());
     }
-    assert_eq!(verdicts, [Some(2), Some(4), None, Some(8)]);
+    assert_eq!(verdicts, [Some(2), Some(4), None, Some(8), None, Some(10)]);
 }
 
 #[tokio::test]
