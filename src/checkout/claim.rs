@@ -13,11 +13,12 @@ use crate::{
         group_commit::{Batch, NoVerdict},
     },
     idempotency::{
+        claim_store::{self, NewRecord},
         decide::{Asked, Decision, Known, decide},
         fingerprint::Fingerprints,
         key::{Scope, ScopeDigest},
         record::{Claim, Record, StoredResponse},
-        store::{self, NewRecord},
+        store,
     },
     ids::AttemptId,
     orders,
@@ -126,11 +127,11 @@ impl Batch for Claims {
         }
         let mut inserted = HashMap::new();
         if !inserts.is_empty() {
-            inserted = store::insert(&mut tx, &inserts, self.lease).await?;
+            inserted = claim_store::insert(&mut tx, &inserts, self.lease).await?;
         }
         let mut taken = HashMap::new();
         if !take_overs.is_empty() {
-            taken = store::take_over(&mut tx, &take_overs, self.lease).await?;
+            taken = claim_store::take_over(&mut tx, &take_overs, self.lease).await?;
         }
         tx.commit().await?;
 

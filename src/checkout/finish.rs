@@ -15,8 +15,8 @@ use crate::{
     charges::store::{ChargeResult, NewCharge},
     gateway::Outcome,
     idempotency::{
+        end_store::Ending,
         record::{Claim, StoredResponse},
-        store::Ending,
     },
     ids::EventId,
     orders::store::NewOrder,

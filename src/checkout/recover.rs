@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     database,
-    idempotency::{record::Claim, store},
+    idempotency::{claim_store, record::Claim},
 };
 
 /// Most records that one round takes over. All of them are worked on at once: their leases are running.
@@ -49,7 +49,7 @@ pub async fn recover_once(checkout: &Checkout) -> anyhow::Result<Recovered> {
 async fn take_over_due(checkout: &Checkout) -> anyhow::Result<Vec<Claim>> {
     let mut tx = database::begin(&checkout.pool).await?;
     let lease = Duration::from_millis(checkout.timing.lease_ms);
-    let claims = store::take_over_due(&mut tx, ROUND_MAX, lease).await.context("looking for what is due")?;
+    let claims = claim_store::take_over_due(&mut tx, ROUND_MAX, lease).await.context("looking for what is due")?;
     tx.commit().await?;
     Ok(claims)
 }

@@ -13,9 +13,10 @@ use crate::{
         group_commit::{Batch, NoVerdict},
     },
     idempotency::{
+        end_store::{self, Ending},
         key::ScopeDigest,
         record::Claim,
-        store::{self, Ending},
+        store,
     },
     orders::{self, store::NewOrder},
     outbox::{self, store::NewEvent},
@@ -88,7 +89,7 @@ impl Batch for Endings {
         let endings: Vec<_> = sorted.iter().map(|settlement| (&settlement.claim, &settlement.ending)).collect();
 
         let mut tx = database::begin(&self.pool).await?;
-        let ended = store::end(&mut tx, &endings).await?;
+        let ended = end_store::end(&mut tx, &endings).await?;
         let (mut new_charges, mut new_orders, mut new_events) = (Vec::new(), Vec::new(), Vec::new());
         for settlement in sorted.iter().filter(|settlement| ended.contains(&settlement.claim.digest)) {
             match &settlement.booked {

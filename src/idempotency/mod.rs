@@ -1,9 +1,11 @@
 //! The room of keys: what was asked under a key, who runs it, and what was answered.
 //!
-//! It knows nothing of orders or gateways. [`decide`] is pure; [`store`] is its SQL; who joins them to a purchase is
+//! It knows nothing of orders or gateways. [`decide`] is pure; the stores are its SQL; who joins them to a purchase is
 //! the checkout's story.
 
+pub mod claim_store;
 pub mod decide;
+pub mod end_store;
 pub mod fingerprint;
 pub mod key;
 pub mod partitions;

@@ -15,11 +15,13 @@ use checkout::{
     config::{DatabaseArgs, Timing},
     database::{self, group_commit::Batch},
     idempotency::{
+        claim_store::{self, NewRecord},
+        end_store::Ending,
         fingerprint::{Compared, Fingerprints},
         key::{IdempotencyKey, Operation, Scope},
         partitions,
         record::{Claim, StoredResponse},
-        store::{self, Ending, NewRecord},
+        store,
     },
     ids::{AttemptId, ChargeId, CustomerId, EventId, OrderId},
     money::{Currency, Money},
@@ -223,7 +225,7 @@ async fn a_claim_that_waited_across_midnight_sees_yesterdays_record() {
         resource_id: new.resource_id,
         frozen: &new.frozen,
     };
-    assert_eq!(store::insert(&mut tx, &[record], Duration::from_secs(48 * 3600)).await.unwrap().len(), 1);
+    assert_eq!(claim_store::insert(&mut tx, &[record], Duration::from_secs(48 * 3600)).await.unwrap().len(), 1);
 
     set_clock(&pool, "1 day").await;
     let second = tokio::spawn(async move { claim_one(&claims, &request("a", "1")).await });
