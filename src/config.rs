@@ -169,3 +169,29 @@ impl Timing {
         Duration::from_millis(self.gateway_budget_ms)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_that_contradict_each_other_are_refused_by_name() {
+        let usual = Timing {
+            lease_ms: 15_000,
+            answer_ms: 8_000,
+            gateway_budget_ms: 6_000,
+            key_expiry_hours: 72,
+            resend_hours: 23,
+        };
+        assert!(usual.clone().checked().is_ok());
+        for (contradicting, named) in [
+            (Timing { gateway_budget_ms: 8_000, ..usual.clone() }, "gateway budget"),
+            (Timing { gateway_budget_ms: 0, ..usual.clone() }, "gateway budget"),
+            (Timing { lease_ms: 13_999, ..usual.clone() }, "lease"),
+            (Timing { lease_ms: 0, ..usual.clone() }, "lease"),
+        ] {
+            let refused = contradicting.checked().unwrap_err().to_string();
+            assert!(refused.contains(named), "{refused}");
+        }
+    }
+}

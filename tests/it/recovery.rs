@@ -14,14 +14,7 @@ async fn an_order_whose_api_was_killed_in_mid_charge_is_finished_by_the_worker()
     let mut shop = Shop::open_with(durable()).await;
     let key = fresh_key();
     shop.fault("latency_after", 1, 5_000).await;
-    let (http, url, token) =
-        (shop.http.clone(), format!("{}/v1/orders", shop.api_url), shop.token(crate::support::CUSTOMER));
-    let sent = {
-        let key = key.clone();
-        tokio::spawn(async move {
-            http.post(url).bearer_auth(token).header("Idempotency-Key", key).json(&grinder(VISA)).send().await
-        })
-    };
+    let sent = shop.order_in_background(&key);
     wait_for("the gateway has charged", async || shop.captures().await == 1).await;
     shop.api.kill();
     assert!(sent.await.unwrap().is_err(), "the client got an answer from a dead api");
@@ -88,14 +81,7 @@ async fn an_owner_that_slept_through_its_lease_writes_nothing() {
     let mut shop = Shop::open_with(durable()).await;
     let key = fresh_key();
     shop.fault("latency_after", 1, 1_500).await;
-    let (http, url, token) =
-        (shop.http.clone(), format!("{}/v1/orders", shop.api_url), shop.token(crate::support::CUSTOMER));
-    let sleeper = {
-        let key = key.clone();
-        tokio::spawn(async move {
-            http.post(url).bearer_auth(token).header("Idempotency-Key", key).json(&grinder(VISA)).send().await
-        })
-    };
+    let sleeper = shop.order_in_background(&key);
     wait_for("the gateway has charged", async || shop.captures().await == 1).await;
     shop.api.pause();
     shop.set_clock("16 seconds").await;
@@ -106,5 +92,54 @@ async fn an_owner_that_slept_through_its_lease_writes_nothing() {
     assert_eq!(answer.status(), 201);
     assert_eq!(answer.headers()["idempotent-replayed"], "true", "the sleeper passes on the other owner's answer");
     assert_eq!((shop.captures().await, shop.count("orders").await, shop.count("charges").await), (1, 1, 1));
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_hangs_costs_an_answer_in_time_and_nothing_else() {
+    let flags = vec!["--gateway-budget-ms", "400", "--answer-ms", "2000", "--lease-ms", "4000"];
+    let shop = Shop::open_with(Opening { flags, ..durable() }).await;
+    let key = fresh_key();
+    shop.fault("hang_after", 2, 0).await;
+    let hung = shop.order(&key, &grinder(VISA)).await;
+    hung.expect(504, "outcome_unknown");
+    assert!(hung.retry_after_s.is_some());
+    assert!(!shop.order_until_placed(&key).await.replayed);
+    assert_eq!(shop.captures().await, 1);
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_that_is_asked_to_stop_finishes_what_it_claimed() {
+    let mut shop = Shop::open_with(durable()).await;
+    shop.fault("latency_after", 1, 1_000).await;
+    let sent = shop.order_in_background(&fresh_key());
+    wait_for("the gateway has charged", async || shop.captures().await == 1).await;
+    let status = tokio::task::block_in_place(|| shop.api.stop());
+    assert!(status.success(), "{status}: {}", shop.api.stderr());
+    assert_eq!(sent.await.unwrap().expect("an answer").status(), 201);
+    assert_eq!(shop.count("orders").await, 1);
+    shop.close().await;
+}
+
+/// Connections to the database die under the orders again and again, also between COMMIT and its acknowledgement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_drops_its_connections_loses_and_doubles_nothing() {
+    let shop = Shop::open_with(Opening { gateway_in_memory: true, worker: true, ..Opening::default() }).await;
+    let keys: Vec<String> = (0..150).map(|_| fresh_key()).collect();
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+               WHERE datname = current_database() AND application_name = 'checkout api'";
+    let mut cuts = 0;
+    let placing = futures_util::future::join_all(keys.iter().map(|key| shop.order_until_placed(key)));
+    let cutting = async {
+        for _ in 0..12 {
+            cuts += sqlx::query_scalar::<_, i64>(cut).fetch_one(&shop.pool).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        }
+    };
+    let (placed, ()) = tokio::join!(placing, cutting);
+    assert!(cuts > 0, "no connection was cut");
+    assert_eq!(placed.len(), keys.len());
+    assert_eq!((shop.count("orders").await, shop.captures().await), (150, 150));
     shop.close().await;
 }

@@ -10,6 +10,7 @@ use checkout::{
 };
 use serde_json::{Value, json};
 use sqlx::PgPool;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{Process, TestDatabase, install_tls_provider};
@@ -122,6 +123,26 @@ impl Shop {
     pub(crate) async fn order_as(&self, customer: i64, key: &str, body: &Value) -> Answer {
         let request = self.http.post(format!("{}/v1/orders", self.api_url));
         answer(request.bearer_auth(self.token(customer)).header("Idempotency-Key", key).json(body)).await
+    }
+
+    /// Sends the worked example's order and does not wait; the answer may never come.
+    pub(crate) fn order_in_background(&self, key: &str) -> JoinHandle<reqwest::Result<reqwest::Response>> {
+        let request = self.http.post(format!("{}/v1/orders", self.api_url)).bearer_auth(self.token(CUSTOMER));
+        tokio::spawn(request.header("Idempotency-Key", key).json(&grinder("pm_card_visa")).send())
+    }
+
+    /// Sends the order again and again under its key, as a phone does, until there is one.
+    pub(crate) async fn order_until_placed(&self, key: &str) -> Answer {
+        for _ in 0..200 {
+            let answer = self.order(key, &grinder("pm_card_visa")).await;
+            match answer.status {
+                201 => return answer,
+                409 | 500 | 503 | 504 => assert_eq!(answer.json()["retry"], "same_key", "{}", answer.text()),
+                other => panic!("{other}: {}", answer.text()),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("no order under {key}");
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
