@@ -17,6 +17,8 @@ pub mod charges;
 pub mod gateway;
 // What happened, written in the transaction in which it happened.
 pub mod outbox;
+// What a person decided where no program could.
+pub mod reviews;
 
 // The door: routes, what is refused by its bytes alone, replies, problems, the log of requests.
 pub mod http;
@@ -41,6 +43,8 @@ pub mod app;
 pub mod config;
 pub mod credential;
 pub mod demo;
+// The desk where a person decides what no program could find out.
+pub mod desk;
 pub mod serve;
 pub mod stop;
 pub mod telemetry;

@@ -2,7 +2,11 @@
 //!
 //! Without a subcommand it is the demo: every role on this machine, with a database of its own.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context;
 use checkout::{
@@ -11,6 +15,7 @@ use checkout::{
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
     demo::{self, DemoArgs, DemoState},
+    desk::{self, ReviewArgs},
     ids::CustomerId,
     stop, telemetry,
 };
@@ -59,6 +64,11 @@ enum Role {
         after_help = "Examples:\n  checkout verify                      # the running demo\n  checkout verify --database-url postgres://… --gateway-url http://127.0.0.1:8082"
     )]
     Verify(VerifyArgs),
+    /// Lists the keys that need review, or ends the review of one.
+    #[command(
+        after_help = "Examples:\n  checkout review                                         # what waits, at the running demo\n  checkout review chk_… --charged pi_… --by Ada           # it took the money: the order is placed\n  checkout review chk_… --not-charged --by Ada            # it did not: the key ends with a 402"
+    )]
+    Review(ReviewArgs),
     /// Looks after an embedded server on behalf of the process that holds its stdin.
     #[command(hide = true)]
     Guardian(GuardianArgs),
@@ -117,7 +127,8 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
         Role::Console(args) => checkout::console::run(args, stop).await,
         Role::Guardian(args) => guardian::run(args, stop).await,
         Role::Token(args) => token(&args),
-        Role::Verify(args) => return Ok(verify(args).await),
+        Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
+        Role::Review(args) => desk::review(args, running_demo).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -132,12 +143,9 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn verify(args: VerifyArgs) -> ExitCode {
-    let verdict = audit::verify(args, |data_dir| {
-        let state = DemoState::read(data_dir)?;
-        Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url })
-    });
-    verdict.await.into()
+fn running_demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
+    let state = DemoState::read(data_dir)?;
+    Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url })
 }
 
 /// The whole chain of causes in one line, whatever line breaks a cause brought with it.

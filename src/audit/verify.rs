@@ -80,7 +80,7 @@ async fn look(
     args: &VerifyArgs,
     find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
 ) -> anyhow::Result<(Report, String)> {
-    let place = place(args, find_demo)?;
+    let place = Place::find(args.data_dir.as_deref(), &args.database_url, &args.gateway_url, find_demo)?;
     let options: PgConnectOptions = place.database_url.parse().context("the database URL is not a PostgreSQL URL")?;
     let pool = PgPoolOptions::new()
         .max_connections(1)
@@ -94,16 +94,23 @@ async fn look(
     Ok((report, printed))
 }
 
-/// A data folder that was named wins over the environment; half a pair of URLs is a mistake, not a wish.
-fn place(args: &VerifyArgs, find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>) -> anyhow::Result<Place> {
-    match (&args.data_dir, &args.database_url, &args.gateway_url) {
-        (Some(data_dir), ..) => find_demo(Some(data_dir)),
-        (None, Some(database_url), Some(gateway_url)) => {
-            Ok(Place { database_url: database_url.clone(), gateway_url: gateway_url.clone() })
+impl Place {
+    /// A data folder that was named wins over the environment; half a pair of URLs is a mistake, not a wish.
+    pub fn find(
+        data_dir: Option<&Path>,
+        database_url: &Option<String>,
+        gateway_url: &Option<String>,
+        find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Self>,
+    ) -> anyhow::Result<Self> {
+        match (data_dir, database_url, gateway_url) {
+            (Some(data_dir), ..) => find_demo(Some(data_dir)),
+            (None, Some(database_url), Some(gateway_url)) => {
+                Ok(Self { database_url: database_url.clone(), gateway_url: gateway_url.clone() })
+            }
+            (None, None, None) => find_demo(None),
+            (None, Some(_), None) => anyhow::bail!("a database URL is given, but no --gateway-url: which gateway?"),
+            (None, None, Some(_)) => anyhow::bail!("a gateway URL is given, but no --database-url: which books?"),
         }
-        (None, None, None) => find_demo(None),
-        (None, Some(_), None) => anyhow::bail!("a database URL is given, but no --gateway-url: which ledger?"),
-        (None, None, Some(_)) => anyhow::bail!("a gateway URL is given, but no --database-url: which books?"),
     }
 }
 
@@ -127,7 +134,9 @@ mod tests {
     }
 
     fn database(args: VerifyArgs) -> Option<String> {
-        place(&args, demo).ok().map(|place| place.database_url)
+        Place::find(args.data_dir.as_deref(), &args.database_url, &args.gateway_url, demo)
+            .ok()
+            .map(|place| place.database_url)
     }
 
     #[test]

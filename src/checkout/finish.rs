@@ -40,7 +40,7 @@ pub enum Finished {
 
 /// `asked_at`: our clock before the claim was asked for.
 pub async fn finish(checkout: &Checkout, claim: Claim, asked_at: Instant) -> anyhow::Result<Finished> {
-    let frozen = FrozenOrder::of(&claim)?;
+    let frozen = FrozenOrder::read(&claim.frozen)?;
     let request = frozen.charge_request(claim.digest)?;
     let limits = Limits::of(&claim, &checkout.timing, asked_at);
 
@@ -54,7 +54,7 @@ pub async fn finish(checkout: &Checkout, claim: Claim, asked_at: Instant) -> any
 }
 
 /// What each outcome makes true, and what the client is told.
-fn conclude(claim: Claim, frozen: &FrozenOrder, charged: Charged) -> anyhow::Result<(Settlement, Finished)> {
+pub(super) fn conclude(claim: Claim, frozen: &FrozenOrder, charged: Charged) -> anyhow::Result<(Settlement, Finished)> {
     let (ending, booked, finished) = match charged {
         Charged::Known(Outcome::Approved { gateway_id }) => {
             let rows = order_rows(&claim, frozen, gateway_id)?;

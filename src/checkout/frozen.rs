@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     gateway::ChargeRequest,
-    idempotency::{key::ScopeDigest, record::Claim},
+    idempotency::key::ScopeDigest,
     ids::{ChargeId, CustomerId, OrderId, RequestId},
     money::{Currency, Money},
     orders::{catalogue::Priced, request::OrderRequest},
@@ -48,8 +48,8 @@ impl FrozenOrder {
         serde_json::to_string(self).context("freezing a request")
     }
 
-    pub fn of(claim: &Claim) -> anyhow::Result<Self> {
-        serde_json::from_str(&claim.frozen).context("the frozen request of a claim cannot be read")
+    pub fn read(frozen: &str) -> anyhow::Result<Self> {
+        serde_json::from_str(frozen).context("a frozen request cannot be read")
     }
 
     pub fn money(&self) -> anyhow::Result<Money> {
@@ -72,6 +72,12 @@ impl FrozenOrder {
 /// a customer or a key out of it; and it can be read back, so a trace at the gateway leads to our record.
 pub fn gateway_key(digest: ScopeDigest) -> String {
     format!("chk_{digest}")
+}
+
+/// The scope's digest in a gateway key of ours.
+pub fn key_digest(gateway_key: &str) -> Option<ScopeDigest> {
+    let bytes = hex::decode(gateway_key.strip_prefix("chk_")?).ok()?;
+    ScopeDigest::from_slice(&bytes)
 }
 
 /// The order that a scope bought, whether or not its record still exists.

@@ -12,6 +12,7 @@ pub mod finish;
 pub mod frozen;
 pub mod place_order;
 pub mod recover;
+pub mod review;
 pub mod settle;
 pub mod shield;
 

@@ -3,7 +3,7 @@
 //! Reading comes first ([`Answer::situation`]: which row is it?), judging second. The one question that matters is where the
 //! money stands: taken, not taken, or not known.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use serde::Deserialize;
 
@@ -136,6 +136,8 @@ pub(super) struct PaymentIntent {
     pub amount: i64,
     pub currency: String,
     pub last_payment_error: Option<GatewayError>,
+    #[serde(default)]
+    pub metadata: HashMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -93,6 +93,26 @@ impl GatewayClient {
             _ => Lookup::Unreachable { why: format!("the gateway's search answered {}", answer.status) },
         }
     }
+
+    /// Asks for one payment intent by the gateway's own name for it. One that was made for another key is not found.
+    pub async fn retrieve(&self, gateway_id: &str, request: &ChargeRequest, timeout: Duration) -> Lookup {
+        if gateway_id.is_empty() || !gateway_id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Lookup::NothingFound;
+        }
+        let ask =
+            self.http.get(format!("{}/{gateway_id}", self.charges_url)).bearer_auth(&self.bearer).timeout(timeout);
+        let answer = match exchange(ask).await {
+            Ok(answer) => answer,
+            Err(situation) => return Lookup::Unreachable { why: situation.sentence().to_owned() },
+        };
+        match (answer.status, serde_json::from_slice::<PaymentIntent>(&answer.body)) {
+            (200, Ok(intent)) if intent.metadata.get(KEY_METADATA) == Some(&request.key) => {
+                Lookup::Found(intent.outcome(request))
+            }
+            (200, Ok(_)) | (404, _) => Lookup::NothingFound,
+            (status, _) => Lookup::Unreachable { why: format!("the gateway answered {status}") },
+        }
+    }
 }
 
 #[derive(Deserialize)]

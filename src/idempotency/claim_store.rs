@@ -190,3 +190,61 @@ pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) ->
         })
         .collect()
 }
+
+/// A record that waits for a person.
+#[derive(Debug)]
+pub struct NeedsReview {
+    pub digest: ScopeDigest,
+    pub frozen: String,
+    pub created_at: time::OffsetDateTime,
+}
+
+/// The oldest records that wait for a person.
+pub async fn needing_review(connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<NeedsReview>> {
+    let rows = sqlx::query!(
+        "SELECT digest, frozen, created_at FROM idempotency_records WHERE state = 'needs_review' ORDER BY created_at LIMIT $1",
+        most
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(NeedsReview { digest: read_digest(&row.digest)?, frozen: row.frozen, created_at: row.created_at })
+        })
+        .collect()
+}
+
+/// Takes over a record whose review has ended, and no other.
+pub async fn take_over_reviewed(
+    tx: &mut PgConnection,
+    digest: ScopeDigest,
+    lease: Duration,
+) -> sqlx::Result<Option<Claim>> {
+    let row = sqlx::query!(
+        r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
+           UPDATE idempotency_records AS r
+           SET state = 'in_flight', fence = r.fence + 1, attempt = gen_random_uuid(),
+               lease_until = moment.now + make_interval(secs => $2)
+           FROM moment
+           WHERE r.digest = $1 AND r.state = 'needs_review'
+           RETURNING r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen, r.lease_until AS "lease_until!",
+                     r.first_sent_at AS "first_sent_at!", moment.now AS "now!""#,
+        &digest.0[..],
+        lease.as_secs_f64(),
+    )
+    .fetch_optional(tx)
+    .await?;
+    Ok(row.map(|row| Claim {
+        digest,
+        day: row.day,
+        fence: row.fence,
+        attempt: AttemptId(row.attempt),
+        tries: row.tries,
+        resource_id: row.resource_id,
+        frozen: row.frozen,
+        maybe_sent: true,
+        lease_until: row.lease_until,
+        first_sent_at: row.first_sent_at,
+        now: row.now,
+    }))
+}

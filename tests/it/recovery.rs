@@ -75,6 +75,61 @@ async fn after_23_hours_nothing_is_sent_again_and_what_cannot_be_found_needs_rev
     shop.close().await;
 }
 
+/// What no program can find out, a person decides; the gateway must confirm a charge, and the decision is kept.
+#[tokio::test]
+async fn a_person_ends_a_review_and_the_gateway_has_the_last_word() {
+    let mut shop = Shop::open_with(durable()).await;
+    let (lost, hidden) = (fresh_key(), fresh_key());
+    shop.fault("drop_before", 2, 0).await;
+    shop.order(&lost, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    shop.fault("drop_after", 2, 0).await;
+    shop.order(&hidden, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    let capture = shop.ledger().await["captures"][0].clone();
+    let payment_intent = capture["payment_intent"].as_str().unwrap().to_owned();
+    let hidden_key = capture["idempotency_key"].as_str().unwrap().to_owned();
+
+    // The gateway's search stays behind for longer than it keeps its keys.
+    shop.set_gateway(&serde_json::json!({"search_lag_ms": 1_000_000_000_u64})).await;
+    shop.set_clock("23 hours 1 minute").await;
+    shop.start_worker();
+    for key in [&lost, &hidden] {
+        wait_for("the key needs review", async || shop.state_of(key).await == "needs_review").await;
+    }
+
+    let listed = shop.review(&[]).expect("a listing");
+    let lost_key =
+        listed.lines().find_map(|line| line.split(' ').next().filter(|key| *key != hidden_key)).unwrap().to_owned();
+    assert!(listed.contains(&hidden_key) && lost_key.starts_with("chk_"), "{listed}");
+    for (arguments, complaint) in [
+        (vec![&*lost_key, "--charged", "pi_invented", "--by", "Ada"], "has no pi_invented"),
+        (vec![&*lost_key, "--charged", &*payment_intent, "--by", "Ada"], "made for this key"),
+        (vec![&*lost_key, "--charged", "../charges", "--by", "Ada"], "has no ../charges"),
+        (vec![&*lost_key, "--not-charged"], "--by"),
+        (vec![&*lost_key, "--by", "Ada"], "--charged"),
+        (vec!["chk_nonsense", "--not-charged", "--by", "Ada"], "no gateway key of ours"),
+    ] {
+        let refused = shop.review(&arguments).expect_err("refused");
+        assert!(refused.contains(complaint), "{arguments:?}: {refused}");
+    }
+    assert_eq!(shop.count("reviews").await, 0, "what was refused leaves nothing behind");
+
+    shop.review(&[&hidden_key, "--charged", &payment_intent, "--by", "Ada"]).expect("settled");
+    shop.review(&[&lost_key, "--not-charged", "--by", "Ada"]).expect("closed");
+    assert!(shop.review(&[&lost_key, "--not-charged", "--by", "Ada"]).is_err(), "a decision is taken once");
+    let placed = shop.order(&hidden, &grinder(VISA)).await;
+    assert_eq!(placed.json()["charge"]["gateway_id"], payment_intent);
+    assert!(placed.replayed);
+    let closed = shop.order(&lost, &grinder(VISA)).await;
+    closed.expect(402, "card_declined");
+    assert_eq!((closed.json()["decline_code"].as_str(), closed.replayed), (Some("not_charged"), true));
+    let decisions = [
+        shop.count("reviews WHERE verdict = 'charged'").await,
+        shop.count("reviews WHERE verdict = 'not_charged'").await,
+    ];
+    assert_eq!((decisions, shop.captures().await), ([1, 1], 1));
+    shop.close().await;
+}
+
 /// A paused process wakes up after its lease: its answer from the gateway is true, and its writing days are over.
 #[tokio::test]
 async fn an_owner_that_slept_through_its_lease_writes_nothing() {

@@ -172,6 +172,22 @@ impl Shop {
         assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
     }
 
+    /// Changes the gateway's settings by its control plane.
+    pub(crate) async fn set_gateway(&self, settings: &Value) {
+        let sent =
+            self.http.post(format!("{}/_mock/settings", self.gateway_url)).json(settings).send().await.expect("sent");
+        assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
+    }
+
+    /// Runs `checkout review` and returns what it printed, or what it complained of.
+    pub(crate) fn review(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Process::command(&["review"]);
+        command.args(arguments).env("DATABASE_URL", &self.database.url).env("CHECKOUT_GATEWAY_URL", &self.gateway_url);
+        let output = command.output().expect("the program under test");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
     pub(crate) async fn ledger(&self) -> Value {
         let ledger = self.http.get(format!("{}/_mock/ledger", self.gateway_url)).send().await.expect("a ledger");
         ledger.json().await.expect("JSON")

@@ -1,0 +1,90 @@
+//! `checkout review`: the desk where a person decides what no program could find out.
+
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args};
+
+use crate::{
+    audit::Place,
+    checkout::{
+        Checkout,
+        review::{self, Verdict},
+    },
+    config::{DatabaseArgs, GatewayClientArgs, Timing},
+    database,
+};
+
+/// Keys that one listing shows.
+const LISTED_MAX: i64 = 100;
+
+/// Without a key: lists the keys that wait. With one: ends its review.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("verdict").args(["charged", "not_charged"]).requires("gateway_key")))]
+pub struct ReviewArgs {
+    /// The key as the gateway knows it (`chk_…`), from the listing.
+    #[arg(requires = "verdict", requires = "by")]
+    pub gateway_key: Option<String>,
+    /// The gateway's payment intent that took the money. It is asked to confirm that.
+    #[arg(long, value_name = "PAYMENT_INTENT")]
+    pub charged: Option<String>,
+    /// Nothing at the gateway took any money: the key ends with a stored 402, and the customer may start anew.
+    #[arg(long)]
+    pub not_charged: bool,
+    /// Who decides. Kept with the decision.
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// The data folder of the running demo.
+    #[arg(long, env = "CHECKOUT_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The checkout's database, instead of the running demo's; goes with --gateway-url.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// The gateway that confirms a charge; goes with --database-url.
+    #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
+    pub gateway_url: Option<String>,
+    /// The secret key the gateway knows us by.
+    #[arg(long, env = "CHECKOUT_GATEWAY_KEY", default_value = "sk_test_checkout", hide_env_values = true)]
+    pub gateway_secret: String,
+    #[command(flatten)]
+    pub timing: Timing,
+}
+
+/// Lists or decides. `find_demo` reads where the demo of a data folder, or of the usual one, is running.
+pub async fn review(
+    args: ReviewArgs,
+    find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
+) -> anyhow::Result<()> {
+    let checkout = open(&args, find_demo).await?;
+    let Some(gateway_key) = &args.gateway_key else { return list(&checkout).await };
+    let verdict = match &args.charged {
+        Some(gateway_id) => Verdict::Charged { gateway_id: gateway_id.clone() },
+        None => Verdict::NotCharged,
+    };
+    review::decide(&checkout, gateway_key, &verdict, args.by.as_deref().unwrap_or_default()).await?;
+    println!("decided: {gateway_key} is settled, and its key answers from now on");
+    Ok(())
+}
+
+async fn list(checkout: &Checkout) -> anyhow::Result<()> {
+    let waiting = review::waiting(checkout, LISTED_MAX).await?;
+    for key in &waiting {
+        let (customer, money) = (key.order.customer_id, key.order.money()?);
+        println!("{}  since {}  customer {customer}  {money}", key.gateway_key, key.since);
+    }
+    match waiting.len() {
+        0 => println!("no key waits for review"),
+        some => println!("{some} waiting; look each up at the gateway, then decide with --charged or --not-charged"),
+    }
+    Ok(())
+}
+
+async fn open(
+    args: &ReviewArgs,
+    find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
+) -> anyhow::Result<Checkout> {
+    let place = Place::find(args.data_dir.as_deref(), &args.database_url, &args.gateway_url, find_demo)?;
+    let database = DatabaseArgs { database_url: place.database_url, connections: 2, batch_limit: 1, batch_lanes: 1 };
+    let gateway = GatewayClientArgs { gateway_url: place.gateway_url, gateway_key: args.gateway_secret.clone() };
+    let pool = database::connect(&database, "checkout review").await?;
+    Checkout::new(pool, &database, &gateway, args.timing.clone())
+}
