@@ -3,11 +3,14 @@
 //! In this order: who asks, how large, which key, what kind of body, is it JSON, is it an order. Nothing refused here leaves a
 //! trace: the key is not burned.
 
+use std::time::Duration;
+
 use axum::{
-    body::{Body, to_bytes},
+    body::Body,
     extract::Request,
     http::{HeaderMap, Uri, header},
 };
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 use super::Door;
@@ -29,13 +32,21 @@ use crate::{
 /// Largest body, in bytes. The largest valid order takes about 6 KiB.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Most bytes of a too large body that are taken off the wire: a client reads our refusal only when it has sent its body.
+const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
+
+/// A body takes no longer than this to arrive.
+const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// Reads a `POST /v1/orders`.
 pub(super) async fn read_order(door: &Door, request: Request, request_id: RequestId) -> Result<PlaceOrder, Problem> {
     let (parts, body) = request.into_parts();
+    // Taken first and judged in its turn: a connection with an unread body is closed, and the answer may be lost with it.
+    let body = read_body(body).await;
     let customer = customer(door, &parts.headers)?;
-    refuse_announced_size(&parts.headers)?;
+    let body = body?;
     let key = key(&parts.headers)?;
-    let body = read_json(&parts.headers, body).await?;
+    let body = parse(&parts.headers, &body)?;
     let order = OrderRequest::read(body).map_err(Problem::invalid)?;
     let fingerprints = fingerprints(parts.method.as_str(), &parts.uri, &order)?;
     let scope = Scope { customer, operation: Operation::CreateOrder, key };
@@ -50,17 +61,29 @@ pub(super) fn customer(door: &Door, headers: &HeaderMap) -> Result<CustomerId, P
     }
 }
 
-/// Refuses a body by its announced length, without reading it.
-fn refuse_announced_size(headers: &HeaderMap) -> Result<(), Problem> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    match announced {
-        Some(length) if length > BODY_BYTES_MAX as u64 => Err(too_large()),
-        _ => Ok(()),
+async fn read_body(body: Body) -> Result<Vec<u8>, Problem> {
+    let broken = |detail| Problem::new(Code::MalformedJson, detail);
+    match tokio::time::timeout(BODY_TIME_MAX, collect(body)).await {
+        Ok(Ok((bytes, length))) if length == bytes.len() => Ok(bytes),
+        Ok(Ok(_)) => Err(Problem::new(Code::PayloadTooLarge, format!("A body may have {BODY_BYTES_MAX} bytes."))),
+        Ok(Err(_)) => Err(broken("The body broke off.")),
+        Err(_) => Err(broken("The body took too long to arrive.")),
     }
 }
 
-fn too_large() -> Problem {
-    Problem::new(Code::PayloadTooLarge, format!("A body may have {BODY_BYTES_MAX} bytes."))
+/// The bytes up to the limit, and how many there were.
+async fn collect(mut body: Body) -> Result<(Vec<u8>, usize), axum::Error> {
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        length += data.len();
+        if length <= BODY_BYTES_MAX {
+            bytes.extend_from_slice(&data);
+        } else if length > DISCARDED_BYTES_MAX {
+            break;
+        }
+    }
+    Ok((bytes, length))
 }
 
 fn key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
@@ -76,7 +99,7 @@ fn key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
     }
 }
 
-async fn read_json(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") || headers.get_all(header::CONTENT_TYPE).iter().count() > 1 {
@@ -85,12 +108,7 @@ async fn read_json(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(Problem::new(Code::UnsupportedMediaType, "Send the body without Content-Encoding."));
     }
-    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
-        let over_limit =
-            std::error::Error::source(&error).is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
-        if over_limit { too_large() } else { Problem::new(Code::MalformedJson, "The body broke off.") }
-    })?;
-    json::parse_strict(&bytes).map_err(|reason| Problem::new(Code::MalformedJson, reason.to_string()))
+    json::parse_strict(body).map_err(|reason| Problem::new(Code::MalformedJson, reason.to_string()))
 }
 
 fn fingerprints(method: &str, uri: &Uri, order: &OrderRequest) -> Result<Fingerprints, Problem> {

@@ -2,7 +2,7 @@
 
 use axum::{
     Extension,
-    extract::{Path, State},
+    extract::{Path, State, rejection::PathRejection},
     http::HeaderMap,
     response::Response,
 };
@@ -54,10 +54,11 @@ struct ShownResponse<'a> {
 pub(super) async fn show(
     State(door): State<Door>,
     Extension(request_id): Extension<RequestId>,
-    Path((operation, key)): Path<(String, String)>,
+    path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
 ) -> Response {
     let scope = match door::customer(&door, &headers).and_then(|customer| {
+        let Path((operation, key)) = path.map_err(|_| unknown_key())?;
         let operation = Operation::from_name(&operation).ok_or_else(unknown_key)?;
         let key = IdempotencyKey::parse(key.as_bytes())
             .map_err(|reason| Problem::new(Code::IdempotencyKeyInvalid, reason.to_string()))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::{
     Extension,
-    extract::{Path, Request, State},
+    extract::{Path, Request, State, rejection::PathRejection},
     http::HeaderMap,
     response::Response,
 };
@@ -65,16 +65,16 @@ fn full() -> Reply {
 pub(super) async fn show(
     State(door): State<Door>,
     Extension(request_id): Extension<RequestId>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Response {
     let customer = match door::customer(&door, &headers) {
         Ok(customer) => customer,
         Err(problem) => return reply::problem(&problem, request_id),
     };
-    let found = match id.parse::<OrderId>() {
-        Ok(id) => find(&door.checkout.pool, customer, id).await,
-        Err(_) => Ok(None),
+    let found = match id.ok().and_then(|Path(id)| id.parse::<OrderId>().ok()) {
+        Some(id) => find(&door.checkout.pool, customer, id).await,
+        None => Ok(None),
     };
     match found {
         Ok(Some(order)) => shown(&order, request_id),

@@ -3,6 +3,7 @@
 use std::{any::Any, time::Duration};
 
 use axum::{
+    Extension,
     body::Body,
     http::{HeaderValue, StatusCode, header},
     response::Response,
@@ -94,10 +95,10 @@ pub(super) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     surprise(&anyhow::anyhow!("panic: {}", what.unwrap_or("without a message")), RequestId::mint())
 }
 
-pub(super) async fn no_such_path() -> Response {
-    problem(&Problem::new(Code::NotFound, "No such path."), RequestId::mint())
+pub(super) async fn no_such_path(Extension(request_id): Extension<RequestId>) -> Response {
+    problem(&Problem::new(Code::NotFound, "No such path."), request_id)
 }
 
-pub(super) async fn no_such_method() -> Response {
-    problem(&Problem::new(Code::MethodNotAllowed, "The Allow header names the methods."), RequestId::mint())
+pub(super) async fn no_such_method(Extension(request_id): Extension<RequestId>) -> Response {
+    problem(&Problem::new(Code::MethodNotAllowed, "The Allow header names the methods."), request_id)
 }
