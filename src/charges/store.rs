@@ -1,7 +1,6 @@
 //! The SQL of charges.
 
 use sqlx::PgConnection;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
@@ -9,7 +8,7 @@ use crate::{
     money::Money,
 };
 
-/// A charge whose outcome is known.
+/// A charge whose outcome is known. Its row is dated when it is written: by then the gateway's books have it too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCharge {
     pub id: ChargeId,
@@ -17,7 +16,6 @@ pub struct NewCharge {
     pub key_digest: [u8; 32],
     pub amount: Money,
     pub result: ChargeResult,
-    pub created_at: OffsetDateTime,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,12 +56,11 @@ pub async fn insert(tx: &mut PgConnection, charges: &[&NewCharge]) -> sqlx::Resu
     let statuses: Vec<&str> = charges.iter().map(|charge| charge.result.status()).collect();
     let gateway_ids: Vec<Option<&str>> = charges.iter().map(|charge| charge.result.gateway_id()).collect();
     let decline_codes: Vec<Option<&str>> = charges.iter().map(|charge| charge.result.decline_code()).collect();
-    let created: Vec<OffsetDateTime> = charges.iter().map(|charge| charge.created_at).collect();
     sqlx::query!(
-        "INSERT INTO charges (id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code, created_at)
-         SELECT id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code, created_at
-         FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[])
-             AS n(id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code, created_at)",
+        "INSERT INTO charges (id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code)
+         SELECT id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code
+         FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[])
+             AS n(id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code)",
         &ids,
         &customers,
         &digests as &[&[u8]],
@@ -72,7 +69,6 @@ pub async fn insert(tx: &mut PgConnection, charges: &[&NewCharge]) -> sqlx::Resu
         &statuses as &[&str],
         &gateway_ids as &[Option<&str>],
         &decline_codes as &[Option<&str>],
-        &created,
     )
     .execute(tx)
     .await?;

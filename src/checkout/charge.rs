@@ -22,6 +22,8 @@ const FIRST_SEND_SHARE: f64 = 0.6;
 const RESEND_PAUSE: Duration = Duration::from_millis(200);
 /// Sends per run; recovery is the patient one.
 const SENDS_MAX: usize = 2;
+/// How far the gateway's search may lag behind its books: Stripe says under a minute usually, up to an hour in an outage.
+const SEARCH_LAG_MAX: Duration = Duration::from_secs(3600);
 /// What settling needs after the last answer, out of the lease.
 const SETTLE_RESERVE: Duration = Duration::from_secs(2);
 
@@ -32,6 +34,11 @@ pub struct Limits {
     pub answer_by: Instant,
     /// End of the gateway's memory of our key. Asking is allowed after it, sending is not.
     pub send_by: Instant,
+    /// From here on, what the gateway does not show it never will: its search lags behind the last send, but not this long.
+    pub give_up_at: Instant,
+    /// What the gateway created before this moment (seconds since 1970) belongs to an earlier purchase under the same key.
+    /// Two purchases lie a whole expiry apart, a day at least, so half of that forgives any difference between two clocks.
+    pub created_since_s: i64,
 }
 
 impl Limits {
@@ -41,7 +48,13 @@ impl Limits {
         let window = time::Duration::hours(i64::from(timing.resend_hours)) - (claim.now - claim.first_sent_at);
         let window_left = window.try_into().unwrap_or(Duration::ZERO);
         let lease_ends = asked_at + Duration::saturating_sub(lease_left, SETTLE_RESERVE);
-        Self { answer_by: lease_ends.min(asked_at + timing.gateway_budget()), send_by: asked_at + window_left }
+        let past_window = (-window).try_into().unwrap_or(Duration::ZERO);
+        Self {
+            answer_by: lease_ends.min(asked_at + timing.gateway_budget()),
+            send_by: asked_at + window_left,
+            give_up_at: asked_at + window_left + SEARCH_LAG_MAX.saturating_sub(past_window),
+            created_since_s: (claim.first_sent_at - time::Duration::hours(12)).unix_timestamp(),
+        }
     }
 
     fn may_send(&self) -> bool {
@@ -62,11 +75,13 @@ pub enum Charged {
 pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequest, limits: Limits) -> Charged {
     let mut maybe_sent = claim.maybe_sent;
     if maybe_sent {
-        match gateway.lookup(request, time_left(limits, 0.5)).await {
+        match gateway.lookup(request, limits.created_since_s, time_left(limits, 0.5)).await {
             Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Declined { .. })) => {
                 return Charged::Known(outcome);
             }
-            Lookup::Found(_) | Lookup::NothingFound if Instant::now() >= limits.send_by => return Charged::Untellable,
+            Lookup::Found(_) | Lookup::NothingFound if Instant::now() >= limits.give_up_at => {
+                return Charged::Untellable;
+            }
             Lookup::Found(_) | Lookup::NothingFound => {}
             Lookup::Unreachable { why } => return Charged::Known(Outcome::Unknown { why, frozen: false }),
         }
@@ -83,14 +98,18 @@ pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequ
         match &outcome {
             Outcome::Approved { .. } | Outcome::Declined { .. } | Outcome::Misconfigured { .. } => break,
             Outcome::Unknown { frozen: true, .. } => break,
-            Outcome::Unknown { frozen: false, .. } => {
-                maybe_sent = true;
-                tokio::time::sleep(RESEND_PAUSE).await;
-            }
-            Outcome::NotSent { retry_after, .. } => {
-                tokio::time::sleep(retry_after.unwrap_or(RESEND_PAUSE).min(time_left(limits, 1.0))).await
-            }
+            Outcome::Unknown { frozen: false, .. } => maybe_sent = true,
+            Outcome::NotSent { .. } => {}
         }
+        let pause = match &outcome {
+            Outcome::NotSent { retry_after: Some(named), .. } => *named,
+            _ => RESEND_PAUSE,
+        };
+        // A pause that no send can follow would only keep the customer waiting.
+        if send == SENDS_MAX || pause + SEND_TIME_MIN >= time_left(limits, 1.0) {
+            break;
+        }
+        tokio::time::sleep(pause).await;
     }
     Charged::Known(outcome)
 }

@@ -131,6 +131,8 @@ impl Batch for Claims {
         }
         let mut taken = HashMap::new();
         if !take_overs.is_empty() {
+            // Rows are locked in the order of the array, and settle locks them in the order of the digests.
+            take_overs.sort_unstable_by_key(|(digest, ..)| *digest);
             taken = claim_store::take_over(&mut tx, &take_overs, self.lease).await?;
         }
         tx.commit().await?;

@@ -108,7 +108,6 @@ fn new_charge(claim: &Claim, frozen: &FrozenOrder, result: ChargeResult) -> anyh
         key_digest: claim.digest.0,
         amount: frozen.money()?,
         result,
-        created_at: claim.now,
     })
 }
 

@@ -58,7 +58,12 @@ async fn recovered(checkout: &Checkout, claim: Claim, asked_at: Instant) -> Opti
     let (digest, fence) = (claim.digest, claim.fence);
     match finish(checkout, claim, asked_at).await {
         Ok(finished) => {
-            tracing::info!(gateway_key = %digest, fence, ?finished, "recovered");
+            let (status, detail) = match &finished {
+                Finished::Answered(response) => (response.status, ""),
+                Finished::Open(problem) => (problem.code.status(), problem.detail.as_str()),
+                Finished::Fenced => (0, "another owner was faster"),
+            };
+            tracing::info!(gateway_key = %digest, fence, status, detail, "recovered");
             Some(finished)
         }
         Err(error) => {

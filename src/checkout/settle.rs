@@ -15,7 +15,7 @@ use crate::{
     idempotency::{
         end_store::{self, Ending},
         key::ScopeDigest,
-        record::Claim,
+        record::{Claim, State},
         store,
     },
     orders::{self, store::NewOrder},
@@ -91,7 +91,7 @@ impl Batch for Endings {
         let mut tx = database::begin(&self.pool).await?;
         let ended = end_store::end(&mut tx, &endings).await?;
         let (mut new_charges, mut new_orders, mut new_events) = (Vec::new(), Vec::new(), Vec::new());
-        for settlement in sorted.iter().filter(|settlement| ended.contains(&settlement.claim.digest)) {
+        for settlement in sorted.iter().filter(|settlement| ended.contains(&owner(&settlement.claim))) {
             match &settlement.booked {
                 Booked::Nothing => {}
                 Booked::Charge(charge) => new_charges.push(charge),
@@ -111,23 +111,28 @@ impl Batch for Endings {
             outbox::store::append(&mut tx, &new_events).await?;
         }
         let missed: Vec<&Claim> =
-            sorted.iter().map(|settlement| &settlement.claim).filter(|claim| !ended.contains(&claim.digest)).collect();
+            sorted.iter().map(|settlement| &settlement.claim).filter(|claim| !ended.contains(&owner(claim))).collect();
         let done_before = if missed.is_empty() { HashSet::new() } else { ended_by_us(&mut tx, &missed).await? };
         tx.commit().await?;
 
-        let done = |digest| ended.contains(digest) || done_before.contains(digest);
-        Ok(settlements.iter().map(|s| if done(&s.claim.digest) { Settled::Done } else { Settled::Fenced }).collect())
+        let done = |claim| ended.contains(&owner(claim)) || done_before.contains(&owner(claim));
+        Ok(settlements.iter().map(|s| if done(&s.claim) { Settled::Done } else { Settled::Fenced }).collect())
     }
 }
 
+/// Who a settlement belongs to: two owners of one key can meet in a batch.
+fn owner(claim: &Claim) -> (ScopeDigest, i32) {
+    (claim.digest, claim.fence)
+}
+
 /// Which of these claims were ended under their own attempt and fence before: their COMMIT went through unacknowledged.
-async fn ended_by_us(tx: &mut sqlx::PgConnection, claims: &[&Claim]) -> sqlx::Result<HashSet<ScopeDigest>> {
+async fn ended_by_us(tx: &mut sqlx::PgConnection, claims: &[&Claim]) -> sqlx::Result<HashSet<(ScopeDigest, i32)>> {
     let digests: Vec<ScopeDigest> = claims.iter().map(|claim| claim.digest).collect();
     let newest = store::newest(tx, &digests).await?;
     let ours = |claim: &&&Claim| {
         newest.records.get(&claim.digest).is_some_and(|record| {
-            record.attempt == claim.attempt && record.fence == claim.fence && record.holding.state().is_final()
+            record.attempt == claim.attempt && record.fence == claim.fence && record.holding.state() != State::InFlight
         })
     };
-    Ok(claims.iter().filter(ours).map(|claim| claim.digest).collect())
+    Ok(claims.iter().filter(ours).map(|claim| owner(claim)).collect())
 }

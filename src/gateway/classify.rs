@@ -129,6 +129,14 @@ impl Situation {
     }
 }
 
+/// Another company's words are stored and shown: as much of them as a customer would read, and nothing PostgreSQL refuses.
+const MESSAGE_CHARS_MAX: usize = 500;
+const CODE_CHARS_MAX: usize = 100;
+
+fn told(text: &str, chars_max: usize) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(chars_max).collect()
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct PaymentIntent {
     pub id: String,
@@ -136,6 +144,9 @@ pub(super) struct PaymentIntent {
     pub amount: i64,
     pub currency: String,
     pub last_payment_error: Option<GatewayError>,
+    /// Seconds since 1970, by the gateway's clock.
+    #[serde(default)]
+    pub created: i64,
     #[serde(default)]
     pub metadata: HashMap<String, String>,
 }
@@ -188,7 +199,7 @@ impl Answer {
         match (self.status, kind, code) {
             (402, Some("card_error"), Some("authentication_required")) => Situation::ChallengeRequired,
             (402, Some("card_error"), _) => Situation::CardDeclined,
-            (429, ..) | (409, _, Some("lock_timeout")) => Situation::RateLimited,
+            (429, ..) => Situation::RateLimited,
             (409, ..) => Situation::KeyInUse,
             (400, Some("idempotency_error"), _) => Situation::KeyReused,
             (400 | 404, _, Some("resource_missing")) if param == Some("payment_method") => {
@@ -220,7 +231,7 @@ impl PaymentIntent {
             return situation.plain();
         }
         let (decline_code, message) = match decline {
-            Some(error) => (error.reason(), error.message),
+            Some(error) => (error.reason(), error.sentence()),
             None => (Some("authentication_required".to_owned()), None),
         };
         Outcome::Declined {
@@ -233,7 +244,11 @@ impl PaymentIntent {
 
 impl GatewayError {
     fn reason(&self) -> Option<String> {
-        self.decline_code.clone().or_else(|| self.code.clone())
+        self.decline_code.as_deref().or(self.code.as_deref()).map(|code| told(code, CODE_CHARS_MAX))
+    }
+
+    fn sentence(&self) -> Option<String> {
+        self.message.as_deref().map(|message| told(message, MESSAGE_CHARS_MAX))
     }
 
     fn declined(self, situation: Situation) -> Outcome {
@@ -243,7 +258,7 @@ impl GatewayError {
         };
         Outcome::Declined {
             decline_code,
-            message: self.message.unwrap_or_else(|| situation.sentence().to_owned()),
+            message: self.sentence().unwrap_or_else(|| situation.sentence().to_owned()),
             gateway_id: self.payment_intent.map(|intent| intent.id),
         }
     }

@@ -81,7 +81,10 @@ impl GatewayClient {
     }
 
     /// Asks what became of a charge, without sending one.
-    pub async fn lookup(&self, request: &ChargeRequest, timeout: Duration) -> Lookup {
+    ///
+    /// A declined key may run anew after it expired, so the gateway may show an older purchase's refusal under it. What was
+    /// created before `since_s` (seconds since 1970) is that, and only money taken counts from it.
+    pub async fn lookup(&self, request: &ChargeRequest, since_s: i64, timeout: Duration) -> Lookup {
         let query = format!("metadata['{KEY_METADATA}']:'{}'", request.key);
         let ask = self.http.get(&self.search_url).bearer_auth(&self.bearer).query(&[("query", query)]).timeout(timeout);
         let answer = match exchange(ask).await {
@@ -89,7 +92,7 @@ impl GatewayClient {
             Err(situation) => return Lookup::Unreachable { why: situation.sentence().to_owned() },
         };
         match serde_json::from_slice::<SearchResult>(&answer.body) {
-            Ok(found) if answer.status == 200 => most_telling(found.data, request),
+            Ok(found) if answer.status == 200 => most_telling(found.data, request, since_s),
             _ => Lookup::Unreachable { why: format!("the gateway's search answered {}", answer.status) },
         }
     }
@@ -121,8 +124,9 @@ struct SearchResult {
 }
 
 /// A charge that took the money outweighs every other trace under the same key.
-fn most_telling(found: Vec<PaymentIntent>, request: &ChargeRequest) -> Lookup {
-    let mut outcomes = found.into_iter().map(|intent| intent.outcome(request)).collect::<Vec<_>>();
+fn most_telling(found: Vec<PaymentIntent>, request: &ChargeRequest, since_s: i64) -> Lookup {
+    let ours = |intent: &PaymentIntent| intent.created >= since_s || intent.status == "succeeded";
+    let mut outcomes = found.into_iter().filter(ours).map(|intent| intent.outcome(request)).collect::<Vec<_>>();
     let telling = outcomes.iter().position(|outcome| matches!(outcome, Outcome::Approved { .. })).unwrap_or_default();
     if outcomes.is_empty() { Lookup::NothingFound } else { Lookup::Found(outcomes.swap_remove(telling)) }
 }
@@ -156,7 +160,7 @@ async fn exchange(request: RequestBuilder) -> Result<Answer, Situation> {
 
 fn noted(error: &reqwest::Error) -> Situation {
     let situation = Situation::of_failure(error);
-    tracing::debug!(?situation, %error, "an exchange with the gateway failed");
+    tracing::info!(?situation, %error, "an exchange with the gateway failed");
     situation
 }
 

@@ -148,24 +148,28 @@ pub async fn take_over(
 }
 
 /// Takes over whatever is due anywhere, for recovery: leases that ran out, unknown outcomes whose pause is over. Each look
-/// that settles nothing makes the next pause longer, up to five minutes.
+/// that settles nothing makes the next pause longer, up to five minutes, and lets the less tried go first.
+///
+/// What was given back unsent is left alone: its client was told that nothing was charged, and only that client may change
+/// its mind.
 pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) -> sqlx::Result<Vec<Claim>> {
     let rows = sqlx::query!(
         r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now),
            due AS MATERIALIZED (
-               SELECT r.digest, r.day, r.first_sent_at IS NOT NULL AS maybe_sent
+               SELECT r.digest, r.day
                FROM idempotency_records AS r, moment
-               WHERE r.state IN ('in_flight', 'unknown', 'needs_review')
+               WHERE r.state IN ('in_flight', 'unknown', 'needs_review') AND r.first_sent_at IS NOT NULL
                  AND COALESCE(r.next_attempt_at, r.lease_until + LEAST(r.tries * r.tries, 300) * interval '1 s') <= moment.now
+               ORDER BY r.tries, r.created_at
                LIMIT $1
                FOR UPDATE OF r SKIP LOCKED
            )
            UPDATE idempotency_records AS r
            SET state = 'in_flight', fence = r.fence + 1, attempt = gen_random_uuid(), next_attempt_at = NULL,
-               lease_until = moment.now + make_interval(secs => $2), first_sent_at = COALESCE(r.first_sent_at, moment.now)
+               lease_until = moment.now + make_interval(secs => $2)
            FROM due, moment
            WHERE r.digest = due.digest AND r.day = due.day
-           RETURNING r.digest, r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen, due.maybe_sent AS "maybe_sent!",
+           RETURNING r.digest, r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen,
                      r.lease_until AS "lease_until!", r.first_sent_at AS "first_sent_at!", moment.now AS "now!""#,
         most,
         lease.as_secs_f64(),
@@ -182,7 +186,7 @@ pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) ->
                 tries: row.tries,
                 resource_id: row.resource_id,
                 frozen: row.frozen,
-                maybe_sent: row.maybe_sent,
+                maybe_sent: true,
                 lease_until: row.lease_until,
                 first_sent_at: row.first_sent_at,
                 now: row.now,

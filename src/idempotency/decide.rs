@@ -67,7 +67,7 @@ pub fn decide(asked: Asked<'_>, known: Known<'_>) -> Decision {
     let Some(record) = known.record else { return new };
 
     let expired = known.now >= record.created_at + known.expiry;
-    if record.holding.state().is_final() && expired {
+    if expired && (record.holding.state().is_final() || given_back(record, known.now)) {
         return new;
     }
     if !asked.fingerprints.matches(record.fingerprint) {
@@ -83,6 +83,12 @@ pub fn decide(asked: Asked<'_>, known: Known<'_>) -> Decision {
             Decision::InFlight { retry_after: retry_after((*lease_until - known.now).unsigned_abs()) }
         }
     }
+}
+
+/// Nobody owns it and nothing was ever sent under it: there is no outcome to wait for.
+fn given_back(record: &Record, now: OffsetDateTime) -> bool {
+    let owned = matches!(record.holding, Holding::InFlight { lease_until } if lease_until > now);
+    record.first_sent_at.is_none() && !owned
 }
 
 /// Most owners answer within a second, so that is when to ask again; nobody need ask after the lease is over.

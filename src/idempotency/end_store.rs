@@ -51,9 +51,9 @@ impl Ending {
     }
 }
 
-/// Ends claims, each only under its own fence. A scope that is not in the answer was taken over: nothing of it was written,
-/// and nothing else may be.
-pub async fn end(tx: &mut PgConnection, endings: &[(&Claim, &Ending)]) -> sqlx::Result<HashSet<ScopeDigest>> {
+/// Ends claims, each only under its own fence. What is not in the answer, by scope *and* fence, was taken over: nothing of it
+/// was written, and nothing else may be. Two owners of one scope can meet in a batch; only the fence tells them apart.
+pub async fn end(tx: &mut PgConnection, endings: &[(&Claim, &Ending)]) -> sqlx::Result<HashSet<(ScopeDigest, i32)>> {
     let digests: Vec<&[u8]> = endings.iter().map(|(claim, _)| &claim.digest.0[..]).collect();
     let days: Vec<time::Date> = endings.iter().map(|(claim, _)| claim.day).collect();
     let fences: Vec<i32> = endings.iter().map(|(claim, _)| claim.fence).collect();
@@ -65,7 +65,7 @@ pub async fn end(tx: &mut PgConnection, endings: &[(&Claim, &Ending)]) -> sqlx::
     let types: Vec<Option<&str>> = responses.iter().map(|r| r.map(|r| r.content_type.as_str())).collect();
     let locations: Vec<Option<&str>> = responses.iter().map(|r| r.and_then(|r| r.location.as_deref())).collect();
     let bodies: Vec<Option<&[u8]>> = responses.iter().map(|r| r.map(|r| r.body.as_slice())).collect();
-    let rows = sqlx::query_scalar!(
+    let rows = sqlx::query!(
         r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
            UPDATE idempotency_records AS r
            SET state = e.state,
@@ -78,7 +78,7 @@ pub async fn end(tx: &mut PgConnection, endings: &[(&Claim, &Ending)]) -> sqlx::
            FROM moment, unnest($1::bytea[], $2::date[], $3::int[], $4::text[], $5::float8[], $6::bool[], $7::smallint[], $8::text[], $9::text[], $10::bytea[])
                AS e(digest, day, fence, state, pause_s, unsent, status, content_type, location, body)
            WHERE r.digest = e.digest AND r.day = e.day AND r.fence = e.fence AND r.lease_until IS NOT NULL
-           RETURNING r.digest"#,
+           RETURNING r.digest, r.fence"#,
         &digests as &[&[u8]],
         &days,
         &fences,
@@ -92,5 +92,5 @@ pub async fn end(tx: &mut PgConnection, endings: &[(&Claim, &Ending)]) -> sqlx::
     )
     .fetch_all(tx)
     .await?;
-    rows.iter().map(|digest| read_digest(digest)).collect()
+    rows.iter().map(|row| Ok((read_digest(&row.digest)?, row.fence))).collect()
 }

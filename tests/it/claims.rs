@@ -92,7 +92,6 @@ fn approval(claim: &Claim) -> Settlement {
         key_digest: claim.digest.0,
         amount: money,
         result: ChargeResult::Succeeded { gateway_id: format!("pi_{}", Uuid::new_v4().simple()) },
-        created_at: claim.now,
     };
     let order = NewOrder {
         id: OrderId(claim.resource_id),

@@ -21,6 +21,8 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// When the purchase that is looked up began.
+const SINCE_S: i64 = 1_700_000_000;
 
 fn client(url: &str) -> GatewayClient {
     GatewayClient::new(&GatewayClientArgs { gateway_url: url.to_owned(), gateway_key: "sk_test_x".to_owned() }).unwrap()
@@ -36,7 +38,9 @@ fn request() -> ChargeRequest {
 }
 
 fn intent(status: &str) -> Value {
-    json!({"id": "pi_1", "status": status, "amount": 4299, "currency": "eur", "last_payment_error": null})
+    json!({
+        "id": "pi_1", "status": status, "amount": 4299, "currency": "eur", "created": SINCE_S, "last_payment_error": null
+    })
 }
 
 fn error(kind: &str, code: &str) -> Value {
@@ -85,10 +89,7 @@ async fn every_answer_means_what_the_table_says() {
             limited,
             Outcome::NotSent { why: RateLimited.sentence().to_owned(), retry_after: Some(Duration::from_secs(3)) },
         ),
-        (
-            answer(409, &error("invalid_request_error", "lock_timeout")),
-            Outcome::NotSent { why: RateLimited.sentence().to_owned(), retry_after: None },
-        ),
+        (answer(409, &error("invalid_request_error", "lock_timeout")), unknown(KeyInUse)),
         (
             answer(401, &error("invalid_request_error", "")),
             Outcome::Misconfigured { why: Unauthorised.sentence().to_owned() },
@@ -120,6 +121,11 @@ async fn a_decline_carries_its_reason_and_the_gateways_name_for_it() {
     assert_eq!(after(answer(402, &expired)).await, decline(None, "expired_card", "a sentence"));
     let missing = error("invalid_request_error", "resource_missing");
     assert_eq!(after(answer(400, &missing)).await, decline(None, "payment_method_unknown", "a sentence"));
+    // Whatever the gateway says is stored and shown: bounded, and without what a text column refuses.
+    let endless = json!({"error": {
+        "type": "card_error", "code": "card_declined", "decline_code": "odd\u{0}code", "message": "x".repeat(100_000)
+    }});
+    assert_eq!(after(answer(402, &endless)).await, decline(None, "oddcode", &"x".repeat(500)));
     let challenge = after(answer(200, &intent("requires_action"))).await;
     let sentence = Situation::ChallengeRequired.sentence();
     assert_eq!(challenge, decline(Some("pi_1"), "authentication_required", sentence));
@@ -149,7 +155,7 @@ async fn a_charge_is_the_same_bytes_every_time_and_is_sent_once() {
 #[tokio::test]
 async fn a_lookup_believes_a_success_before_any_other_trace_and_nothing_proves_nothing() {
     let declined = json!({
-        "id": "pi_0", "status": "requires_payment_method", "amount": 4299, "currency": "eur",
+        "id": "pi_0", "status": "requires_payment_method", "amount": 4299, "currency": "eur", "created": SINCE_S,
         "last_payment_error": {"code": "card_declined", "decline_code": "lost_card", "message": "Lost."}
     });
     let found = |data: Value| answer(200, &json!({"object": "search_result", "data": data, "has_more": false}));
@@ -161,15 +167,21 @@ async fn a_lookup_believes_a_success_before_any_other_trace_and_nothing_proves_n
             .respond_with(template)
             .mount(&server)
             .await;
-        client(&server.uri()).lookup(&request(), PATIENCE).await
+        client(&server.uri()).lookup(&request(), SINCE_S, PATIENCE).await
     };
     let approved = Lookup::Found(Outcome::Approved { gateway_id: "pi_1".to_owned() });
-    assert_eq!(lookup(found(json!([declined, intent("succeeded")]))).await, approved);
+    assert_eq!(lookup(found(json!([&declined, intent("succeeded")]))).await, approved);
     assert!(matches!(
-        lookup(found(json!([declined]))).await,
+        lookup(found(json!([&declined]))).await,
         Lookup::Found(Outcome::Declined { decline_code, .. }) if decline_code == "lost_card"
     ));
     assert_eq!(lookup(found(json!([]))).await, Lookup::NothingFound);
+    // An older purchase under the same key was declined; that says nothing of this one. Money taken always counts.
+    let (mut older, mut paid_before) = (declined.clone(), intent("succeeded"));
+    older["created"] = json!(SINCE_S - 1);
+    paid_before["created"] = json!(SINCE_S - 1);
+    assert_eq!(lookup(found(json!([older]))).await, Lookup::NothingFound);
+    assert_eq!(lookup(found(json!([older, paid_before]))).await, approved);
     for broken in
         [answer(500, &json!({})), ResponseTemplate::new(200).set_body_string("[]"), ResponseTemplate::new(404)]
     {
@@ -246,7 +258,7 @@ async fn only_a_connection_that_never_came_to_be_proves_that_nothing_was_sent() 
     let refused = client(&url).charge(&request(), PATIENCE).await;
     assert_eq!(refused, Situation::NeverConnected.plain());
     assert!(matches!(refused, Outcome::NotSent { .. }));
-    assert!(matches!(client(&url).lookup(&request(), PATIENCE).await, Lookup::Unreachable { .. }));
+    assert!(matches!(client(&url).lookup(&request(), SINCE_S, PATIENCE).await, Lookup::Unreachable { .. }));
 }
 
 #[test]

@@ -90,6 +90,16 @@ fn a_key_nobody_used_is_claimed_and_one_that_bought_before_its_record_was_droppe
 }
 
 #[test]
+fn what_was_given_back_unsent_is_resumed_by_a_retry_and_free_after_its_expiry() {
+    let unsent = |age| Record { first_sent_at: None, ..record(in_flight((-1).seconds()), age) };
+    assert_eq!(decided("4299", Some(&unsent(1.minutes())), None), Decision::TakeOver);
+    assert_eq!(decided("9999", Some(&unsent(1.minutes())), None), Decision::Mismatch);
+    assert_eq!(decided("9999", Some(&unsent(72.hours())), None), Decision::Insert);
+    let owned = Record { holding: in_flight(1.seconds()), ..unsent(72.hours()) };
+    assert!(matches!(decided("4299", Some(&owned), None), Decision::InFlight { .. }));
+}
+
+#[test]
 fn an_attempt_recognises_the_claim_whose_commit_nobody_acknowledged() {
     let mut mine = record(in_flight(9.seconds()), 1.seconds());
     mine.attempt = MINE;
