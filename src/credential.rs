@@ -66,6 +66,7 @@ impl Credentials {
         let mut rules = Validation::new(Algorithm::HS256);
         rules.set_issuer(&[ISSUER]);
         rules.set_required_spec_claims(&["exp", "iss", "sub"]);
+        rules.validate_nbf = true;
         rules.leeway = 0;
         Ok(Self {
             signing: EncodingKey::from_secret(secret.as_bytes()).context("the secret cannot sign")?,
@@ -97,7 +98,8 @@ impl Credentials {
         match claims.claims.sub.as_str() {
             OPERATOR => Ok(Subject::Operator),
             customer => match customer.parse() {
-                Ok(id) if id > 0 => Ok(Subject::Customer(CustomerId(id))),
+                // One spelling per customer: `042` and `+42` are nobody.
+                Ok(id) if id > 0 && CustomerId(id).to_string() == customer => Ok(Subject::Customer(CustomerId(id))),
                 _ => Err(Rejected::Invalid),
             },
         }
@@ -135,6 +137,28 @@ mod tests {
         assert_eq!(ours.check(&format!("eyJhbGciOiJub25lIn0.{claims}.")), Err(Rejected::Invalid));
         for nonsense in ["", "a.b.c", "42", &token[..token.len() - 2]] {
             assert_eq!(ours.check(nonsense), Err(Rejected::Invalid), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_customer_has_one_spelling_and_a_token_its_time() {
+        let ours = credentials("0123456789abcdef0123456789abcdef");
+        let check = |claims: serde_json::Value| {
+            ours.check(&encode(&Header::new(Algorithm::HS256), &claims, &ours.signing).unwrap())
+        };
+        let exp = 4_000_000_000_u64;
+        assert_eq!(check(serde_json::json!({"iss": "checkout", "sub": "42", "exp": exp})), Ok(CUSTOMER));
+        for sub in ["042", "+42", " 42", "0", "-1", "", "4.2", "9223372036854775808"] {
+            let token = serde_json::json!({"iss": "checkout", "sub": sub, "exp": exp});
+            assert_eq!(check(token), Err(Rejected::Invalid), "{sub}");
+        }
+        for claims in [
+            serde_json::json!({"iss": "checkout", "sub": "42", "exp": exp, "nbf": exp - 1}),
+            serde_json::json!({"iss": "another", "sub": "42", "exp": exp}),
+            serde_json::json!({"iss": "checkout", "sub": "42"}),
+            serde_json::json!({"iss": "checkout", "exp": exp}),
+        ] {
+            assert_eq!(check(claims.clone()), Err(Rejected::Invalid), "{claims}");
         }
     }
 

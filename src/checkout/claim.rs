@@ -63,7 +63,9 @@ pub enum ClaimOutcome {
 /// Asks for the claim. A database failure is asked again with the same attempt token, which recognises a claim whose COMMIT
 /// went through and whose acknowledgement was lost.
 pub async fn claim(checkout: &Checkout, request: &ClaimRequest) -> Result<ClaimOutcome, NoVerdict> {
-    super::settle::persist(|| checkout.claims.submit(request.clone())).await
+    // Shorter than after a charge: nothing is lost by giving up, and the client is better told soon.
+    const PAUSES_MS: [u64; 2] = [50, 200];
+    super::settle::persist(&PAUSES_MS, || checkout.claims.submit(request.clone())).await
 }
 
 /// The claim transaction over a batch.

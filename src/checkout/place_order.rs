@@ -1,6 +1,8 @@
 //! The story of `POST /v1/orders`, from the claim on. The door has read the request; the shield keeps this running when the
 //! client hangs up.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -9,6 +11,7 @@ use super::{
     claim::{ClaimOutcome, ClaimRequest, NewPurchase, claim},
     finish::{Finished, UNDER_REVIEW, finish},
     frozen::FrozenOrder,
+    shield::Place,
 };
 use crate::{
     database::group_commit::NoVerdict,
@@ -25,7 +28,6 @@ use crate::{
         problem::{Code, Problem},
     },
 };
-use std::time::Duration;
 
 /// One attempt to place an order, as the door read it.
 #[derive(Debug, Clone)]
@@ -46,10 +48,11 @@ pub enum Reply {
     Problem(Problem),
 }
 
-pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder) -> anyhow::Result<Reply> {
+/// `place`: room for one more new purchase, if there is any.
+pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option<Place>) -> anyhow::Result<Reply> {
     let asked_at = Instant::now();
-    let priced = catalogue::price(&attempt.order);
-    let request = claim_request(&attempt, priced.as_ref().ok())?;
+    let admission = admit(&attempt.order, place.as_ref());
+    let request = claim_request(&attempt, admission.as_ref().ok())?;
 
     let claim = match claim(checkout, &request).await {
         Ok(ClaimOutcome::Execute(claim) | ClaimOutcome::Resume(claim)) => claim,
@@ -58,15 +61,23 @@ pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder) -> anyhow::Re
         Ok(ClaimOutcome::Mismatch) => return Ok(key_reused()),
         Ok(ClaimOutcome::Expired { resource_id }) => return Ok(expired(resource_id)),
         Ok(ClaimOutcome::NeedsReview) => return Ok(under_review()),
-        Ok(ClaimOutcome::NotAdmitted) => return Ok(Reply::Problem(Problem::invalid(priced.err().unwrap_or_default()))),
-        Err(refused @ (NoVerdict::Overloaded | NoVerdict::Closed)) => return Ok(overloaded(&refused)),
-        Err(failed @ NoVerdict::Database(_)) => return Err(failed.into()),
+        Ok(ClaimOutcome::NotAdmitted) => return Ok(Reply::Problem(admission.err().unwrap_or_else(overloaded))),
+        Err(NoVerdict::Overloaded | NoVerdict::Closed) => return Ok(Reply::Problem(overloaded())),
+        Err(NoVerdict::Database(error)) => return Ok(unavailable(&error)),
     };
 
     match finish(checkout, claim, asked_at).await? {
         Finished::Answered(response) => Ok(Reply::Fresh(response)),
         Finished::Open(problem) => Ok(Reply::Problem(problem)),
         Finished::Fenced => what_the_other_owner_answered(checkout, &attempt.scope).await,
+    }
+}
+
+/// The checks that depend on the moment. They may refuse only what would be new: the claim decides whether it is.
+fn admit(order: &OrderRequest, place: Option<&Place>) -> Result<catalogue::Priced, Problem> {
+    match place {
+        None => Err(overloaded()),
+        Some(_) => catalogue::price(order).map_err(Problem::invalid),
     }
 }
 
@@ -104,7 +115,8 @@ fn in_progress(retry_after: Duration) -> Reply {
 }
 
 fn key_reused() -> Reply {
-    let detail = "The same key arrived before with another method, path or body. A new purchase needs a new key.";
+    let detail =
+        "The same key arrived before with another method, path or body. A retry repeats its request unchanged.";
     Reply::Problem(Problem::new(Code::IdempotencyKeyReused, detail))
 }
 
@@ -118,6 +130,14 @@ fn under_review() -> Reply {
     Reply::Problem(Problem::new(Code::OutcomeUnknown, UNDER_REVIEW).retry_after(Duration::from_secs(60)))
 }
 
-fn overloaded(refused: &NoVerdict) -> Reply {
-    Reply::Problem(Problem::new(Code::Overloaded, refused.to_string()).retry_after(Duration::from_secs(1)))
+fn overloaded() -> Problem {
+    Problem::new(Code::Overloaded, "Too many orders are being placed at this moment.")
+        .retry_after(Duration::from_secs(1))
+}
+
+/// The claim could not be made or asked for: this attempt has sent nothing. An earlier one may have, so it is not final.
+fn unavailable(error: &sqlx::Error) -> Reply {
+    tracing::error!(%error, "no claim could be made");
+    let detail = "This attempt charged nothing. Send it again under the same key.";
+    Reply::Problem(Problem::new(Code::Unavailable, detail).retry_after(Duration::from_secs(2)))
 }

@@ -47,14 +47,18 @@ pub enum Settled {
     Fenced,
 }
 
-/// Settles, insisting: after the charge there is no way back, only a database to wait for.
+/// Settles, insisting for a few seconds: after the charge there is no way back, only a database to wait for.
 pub async fn settle(checkout: &Checkout, settlement: &Settlement) -> Result<Settled, NoVerdict> {
-    persist(|| checkout.endings.submit(settlement.clone())).await
+    const PAUSES_MS: [u64; 3] = [50, 200, 800];
+    persist(&PAUSES_MS, || checkout.endings.submit(settlement.clone())).await
 }
 
-/// Tries a database step again after a failure, three times in all over about a second. Never the charge.
-pub async fn persist<T, F: Future<Output = Result<T, NoVerdict>>>(step: impl Fn() -> F) -> Result<T, NoVerdict> {
-    for pause_ms in [50, 200, 800] {
+/// Tries a database step again after each pause. Only the database step, never the charge.
+pub async fn persist<T, F: Future<Output = Result<T, NoVerdict>>>(
+    pauses_ms: &[u64],
+    step: impl Fn() -> F,
+) -> Result<T, NoVerdict> {
+    for &pause_ms in pauses_ms {
         match step().await {
             Err(NoVerdict::Database(error)) => {
                 tracing::warn!(%error, pause_ms, "a database step failed and is tried again");
@@ -135,4 +139,31 @@ async fn ended_by_us(tx: &mut sqlx::PgConnection, claims: &[&Claim]) -> sqlx::Re
         })
     };
     Ok(claims.iter().filter(ours).map(|claim| owner(claim)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_database_step_is_tried_again_and_a_refusal_is_not() {
+        let failing = |failures: usize, how: fn() -> NoVerdict| {
+            let steps = AtomicUsize::new(0);
+            async move {
+                let step = || async {
+                    let step = steps.fetch_add(1, Ordering::Relaxed);
+                    if step < failures { Err(how()) } else { Ok(step) }
+                };
+                let verdict = persist(&[1, 1], step).await;
+                (verdict.ok(), steps.load(Ordering::Relaxed))
+            }
+        };
+        let database = || NoVerdict::Database(sqlx::Error::PoolTimedOut);
+        assert_eq!(failing(0, database).await, (Some(0), 1));
+        assert_eq!(failing(2, database).await, (Some(2), 3));
+        assert_eq!(failing(9, database).await, (None, 3));
+        assert_eq!(failing(9, || NoVerdict::Overloaded).await, (None, 1));
+    }
 }

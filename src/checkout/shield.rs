@@ -1,12 +1,24 @@
 //! Step 2, the shield: work that has been claimed is finished, whoever stops listening.
 //!
 //! hyper drops a handler the moment its client hangs up, and phones hang up all the time. So the protocol runs in a task that
-//! the server owns. The tasks are bounded in number, and shutdown waits for them.
+//! the server owns, and shutdown waits for it.
+//!
+//! New purchases are bounded in number by their [`Place`]s. A retry needs none: what happened already is told also when no
+//! new order would be taken.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tokio_util::task::TaskTracker;
+
+/// The right to begin one new purchase, given back when it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    _permit: OwnedSemaphorePermit,
+}
 
 #[derive(Debug, Clone)]
 pub struct Shield {
@@ -20,8 +32,6 @@ pub enum Shielded<T> {
     Done(T),
     /// It goes on without the client.
     StillRunning,
-    /// Too many run already; this one was not started.
-    Full,
     /// It panicked. The claim it may have made ends with its lease.
     Broken,
 }
@@ -31,17 +41,18 @@ impl Shield {
         Self { running: TaskTracker::new(), room: Arc::new(Semaphore::new(running_max)) }
     }
 
+    /// A place for a new purchase, if there is room for one.
+    pub fn place(&self) -> Option<Place> {
+        Arc::clone(&self.room).try_acquire_owned().ok().map(|permit| Place { _permit: permit })
+    }
+
     /// Runs `work` to its end, and waits for it until `answer_by`.
     pub async fn run<T: Send + 'static>(
         &self,
         answer_by: Instant,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Shielded<T> {
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else { return Shielded::Full };
-        let task = self.running.spawn(async move {
-            let _place = place;
-            work.await
-        });
+        let task = self.running.spawn(work);
         match tokio::time::timeout_at(answer_by, task).await {
             Ok(Ok(done)) => Shielded::Done(done),
             Ok(Err(_)) => Shielded::Broken,
@@ -71,25 +82,22 @@ mod tests {
         let (go, gate) = tokio::sync::oneshot::channel::<()>();
         let (done, finished) = tokio::sync::oneshot::channel();
         let listener = {
-            let shield = shield.clone();
-            tokio::spawn(async move {
-                shield
-                    .run(soon(), async move {
-                        let _ = gate.await;
-                        let _ = done.send(());
-                    })
-                    .await
-            })
+            let (shield, place) = (shield.clone(), shield.place());
+            let work = async move {
+                let _place = place;
+                let _ = gate.await;
+                let _ = done.send(());
+            };
+            tokio::spawn(async move { shield.run(soon(), work).await })
         };
         tokio::task::yield_now().await;
         listener.abort();
-        assert!(
-            matches!(shield.run(soon(), async {}).await, Shielded::Full),
-            "the given up work still holds its place"
-        );
+        assert!(listener.await.unwrap_err().is_cancelled());
+        assert!(shield.place().is_none(), "the work that was given up still holds its place");
         go.send(()).unwrap();
         assert_eq!(shield.drain(Duration::from_secs(10)).await, 0);
         finished.await.unwrap();
+        assert!(shield.place().is_some());
     }
 
     #[tokio::test]

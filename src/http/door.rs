@@ -36,7 +36,7 @@ pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// A body takes no longer than this to arrive.
-const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Reads a `POST /v1/orders`.
 pub(super) async fn read_order(door: &Door, request: Request, request_id: RequestId) -> Result<PlaceOrder, Problem> {
@@ -101,14 +101,24 @@ fn key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
 
 fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = media_type.split(';').next().unwrap_or_default().trim();
-    if !essence.eq_ignore_ascii_case("application/json") || headers.get_all(header::CONTENT_TYPE).iter().count() > 1 {
+    if !is_json(media_type) || headers.get_all(header::CONTENT_TYPE).iter().count() > 1 {
         return Err(Problem::new(Code::UnsupportedMediaType, "Send the body as application/json."));
     }
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(Problem::new(Code::UnsupportedMediaType, "Send the body without Content-Encoding."));
     }
     json::parse_strict(body).map_err(|reason| Problem::new(Code::MalformedJson, reason.to_string()))
+}
+
+/// `application/json`, with no parameter but the one charset that JSON has.
+fn is_json(media_type: &str) -> bool {
+    let mut parts = media_type.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    essence.eq_ignore_ascii_case("application/json")
+        && parts.all(|parameter| {
+            let parameter = parameter.to_ascii_lowercase();
+            matches!(parameter.as_str(), "" | "charset=utf-8" | "charset=\"utf-8\"")
+        })
 }
 
 fn fingerprints(method: &str, uri: &Uri, order: &OrderRequest) -> Result<Fingerprints, Problem> {

@@ -38,13 +38,12 @@ pub(super) async fn create(
         Err(problem) => return reply::problem(&problem, request_id),
     };
     let facts = Facts { scope: Some(attempt.scope.clone()), ..Facts::default() };
-    let checkout = door.checkout.clone();
-    let work = async move { place_order(&checkout, attempt).await };
+    let (checkout, place) = (door.checkout.clone(), door.shield.place());
+    let work = async move { place_order(&checkout, attempt, place).await };
     let mut response = match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
         Shielded::Done(Err(error)) => reply::surprise(&error, request_id),
         Shielded::StillRunning => reply::reply(still_running(), request_id),
-        Shielded::Full => reply::reply(full(), request_id),
         Shielded::Broken => reply::surprise(&anyhow::anyhow!("the protocol panicked"), request_id),
     };
     facts.add_to(&mut response);
@@ -54,11 +53,6 @@ pub(super) async fn create(
 fn still_running() -> Reply {
     let problem = Problem::new(Code::OutcomeUnknown, "It is still being worked on, and goes on without you.");
     Reply::Problem(problem.retry_after(Duration::from_secs(2)))
-}
-
-fn full() -> Reply {
-    let problem = Problem::new(Code::Overloaded, "Too many orders are being placed at this moment.");
-    Reply::Problem(problem.retry_after(Duration::from_secs(1)))
 }
 
 /// `GET /v1/orders/{id}`: an order of one's own; anybody else's is not there.

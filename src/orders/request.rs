@@ -11,6 +11,8 @@ use crate::{
     wire::json::{FieldError, Fields, integer, text},
 };
 
+/// Most faults that one answer names: the first hundred say enough.
+const ERRORS_MAX: usize = 100;
 /// Most lines of one order.
 pub const ITEMS_MAX: usize = 50;
 /// Most pieces of one line.
@@ -43,6 +45,7 @@ impl OrderRequest {
     pub fn read(body: Value) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
         let request = read(body, &mut errors);
+        errors.truncate(ERRORS_MAX);
         match request {
             Some(request) if errors.is_empty() => Ok(request),
             _ => Err(errors),
@@ -164,6 +167,12 @@ mod tests {
                 "/tip~1~0"
             ]
         );
+    }
+
+    #[test]
+    fn a_body_full_of_faults_has_a_bounded_answer() {
+        let body: serde_json::Map<String, Value> = (0..5_000).map(|n| (format!("f{n}"), json!(1))).collect();
+        assert_eq!(pointers(Value::Object(body)).len(), ERRORS_MAX);
     }
 
     #[test]

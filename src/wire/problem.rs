@@ -58,6 +58,7 @@ problems! {
     IdempotencyKeyReused = "idempotency_key_reused", 422, Never, "This key was first used for another request";
     Internal = "internal", 500, SameKey, "Something went wrong on our side";
     GatewayUnavailable = "gateway_unavailable", 503, SameKey, "The payment gateway cannot be reached; nothing was charged";
+    Unavailable = "unavailable", 503, SameKey, "The checkout cannot reach its database";
     Overloaded = "overloaded", 503, SameKey, "Too much is going on at this moment; nothing was done";
     OutcomeUnknown = "outcome_unknown", 504, SameKey, "The outcome is not known yet";
 }
@@ -96,6 +97,7 @@ impl Problem {
 
     pub fn invalid(errors: Vec<FieldError>) -> Self {
         let detail = match errors.as_slice() {
+            [only] if only.pointer.is_empty() => format!("the body {}", only.detail),
             [only] => format!("{} {}", only.pointer, only.detail),
             several => format!("{} fields are not valid", several.len()),
         };

@@ -28,6 +28,7 @@ use checkout::{
     orders::store::NewOrder,
     outbox::store::NewEvent,
 };
+use futures_util::FutureExt;
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -195,6 +196,106 @@ async fn a_fenced_item_does_not_spoil_its_batch() {
     let settled = endings.run(&[approval(&late), approval(&good)]).await.unwrap();
     assert_eq!(settled, [Settled::Fenced, Settled::Done]);
     assert_eq!(count(&pool, "orders").await, 1);
+}
+
+/// Two owners of one key in one batch: what the update returns for the one is no permission for the other.
+#[tokio::test]
+async fn a_late_owner_writes_nothing_even_in_one_batch_with_its_successor() {
+    let (pool, claims, endings) = open().await;
+    let late = executed(claim_one(&claims, &request("a", "1")).await);
+    set_clock(&pool, "16 seconds").await;
+    let ClaimOutcome::Resume(owner) = claim_one(&claims, &request("a", "1")).await else { panic!("no take-over") };
+    let unknown =
+        Settlement { claim: owner, ending: Ending::Unknown { pause: Duration::from_secs(1) }, booked: Booked::Nothing };
+    let batches = [vec![approval(&late), unknown.clone()], vec![unknown, approval(&late)]];
+    let mut settled = Vec::new();
+    for batch in batches {
+        settled.push(endings.run(&batch).await.unwrap());
+    }
+    assert_eq!(settled, [[Settled::Fenced, Settled::Done], [Settled::Done, Settled::Fenced]]);
+    let state: String = sqlx::query_scalar("SELECT state FROM idempotency_records").fetch_one(&pool).await.unwrap();
+    assert_eq!((count(&pool, "orders").await, state.as_str()), (0, "unknown"));
+}
+
+/// Rows are locked in one order everywhere: a batch of take-overs and a batch of late settlements queue, and never wait for
+/// each other in a ring.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn take_overs_and_settlements_lock_rows_in_one_order() {
+    let (pool, claims, endings) = open().await;
+    let mut requests: Vec<_> = ["a", "b"].map(|key| request(key, "1")).into();
+    requests.sort_by_key(|request| request.digest);
+    let late: Vec<Settlement> =
+        claims.run(&requests).await.unwrap().into_iter().map(|outcome| approval(&executed(outcome))).collect();
+    set_clock(&pool, "16 seconds").await;
+    let first = requests[0].digest;
+    let retries: Vec<_> =
+        requests.into_iter().rev().map(|request| ClaimRequest { attempt: AttemptId::mint(), ..request }).collect();
+
+    let mut holder = database::begin(&pool).await.unwrap();
+    sqlx::query("SELECT FROM idempotency_records WHERE digest = $1 FOR UPDATE")
+        .bind(first.0.as_slice())
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    let waiting = async |wanted: i64| {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event IN ('transactionid', 'tuple')";
+        wait_for("a batch waits for the row", async || {
+            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&pool).await.unwrap() == wanted
+        })
+        .await;
+    };
+    let settling = tokio::spawn(async move { endings.run(&late).await.map(drop) });
+    waiting(1).await;
+    let claiming = tokio::spawn(async move { claims.run(&retries).await.map(drop) });
+    waiting(2).await;
+    holder.rollback().await.unwrap();
+    settling.await.unwrap().expect("settled");
+    claiming.await.unwrap().expect("claimed");
+}
+
+#[tokio::test]
+async fn what_the_moment_forbids_is_refused_only_when_it_would_be_new() {
+    let (pool, claims, endings) = open().await;
+    let forbidden = |key| ClaimRequest { new: None, ..request(key, "1") };
+    assert_eq!(claim_one(&claims, &forbidden("a")).await, ClaimOutcome::NotAdmitted);
+    assert_eq!(count(&pool, "idempotency_records").await, 0, "nothing is left behind");
+    let claim = executed(claim_one(&claims, &request("a", "1")).await);
+    assert!(matches!(claim_one(&claims, &forbidden("a")).await, ClaimOutcome::InFlight { .. }));
+    set_clock(&pool, "16 seconds").await;
+    let ClaimOutcome::Resume(owner) = claim_one(&claims, &forbidden("a")).await else { panic!("no take-over") };
+    assert_eq!(owner.resource_id, claim.resource_id);
+    settle_one(&endings, &approval(&owner)).await;
+    assert!(matches!(claim_one(&claims, &forbidden("a")).await, ClaimOutcome::Replay(_)));
+}
+
+/// sqlx hands a connection whose BEGIN was cancelled back to the pool, inside a transaction that nobody knows of.
+#[tokio::test]
+async fn a_cancelled_begin_does_not_poison_its_connection() {
+    let database = TestDatabase::create().await;
+    let args = DatabaseArgs { database_url: database.url, connections: 1, batch_limit: 1, batch_lanes: 1 };
+    let pool = database::connect(&args, "test").await.unwrap();
+    let mut poisoned = 0;
+    for round in 0..100 {
+        // Given up after so many looks, somewhere between asking for the connection and hearing of the BEGIN.
+        let mut beginning = Box::pin(database::begin(&pool));
+        let begun = async {
+            for _ in 0..round % 10 {
+                if (&mut beginning).now_or_never().is_some() {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_micros(1)).await;
+            }
+            false
+        };
+        poisoned += usize::from(!begun.await);
+        drop(beginning);
+        let mut connection = pool.acquire().await.unwrap();
+        // A savepoint exists only inside a transaction.
+        let inside = sqlx::raw_sql("SAVEPOINT left_open").execute(&mut *connection).await;
+        assert!(inside.is_err(), "round {round}: the connection is inside somebody's transaction");
+    }
+    assert!(poisoned > 0, "no BEGIN was cancelled");
 }
 
 #[tokio::test]

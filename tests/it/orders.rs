@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::support::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder};
+use crate::support::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder, wait_for};
 
 const VISA: &str = "pm_card_visa";
 const INSUFFICIENT_FUNDS: &str = "pm_card_visa_chargeDeclinedInsufficientFunds";
@@ -263,6 +263,24 @@ async fn a_changed_price_refuses_a_new_order_and_not_the_retry_of_an_old_one() {
 }
 
 #[tokio::test]
+async fn a_replay_is_answered_also_when_no_new_order_would_be_taken() {
+    let flags = vec!["--running-max", "1"];
+    let shop = Shop::open_with(Opening { gateway_in_memory: true, flags, ..Opening::default() }).await;
+    let (bought, refused) = (fresh_key(), fresh_key());
+    shop.order(&bought, &grinder(VISA)).await.expect_order();
+    shop.fault("latency_after", 1, 2_000).await;
+    let slow = shop.order_in_background(&fresh_key());
+    wait_for("the slow one is under way", async || shop.captures().await == 2).await;
+    assert!(shop.order(&bought, &grinder(VISA)).await.replayed);
+    let overloaded = shop.order(&refused, &grinder(VISA)).await;
+    overloaded.expect(503, "overloaded");
+    assert_eq!((overloaded.retry_after_s, overloaded.json()["retry"].as_str()), (Some(1), Some("same_key")));
+    assert_eq!(slow.await.unwrap().unwrap().status(), 201);
+    shop.order(&refused, &grinder(VISA)).await.expect_order();
+    shop.close().await;
+}
+
+#[tokio::test]
 async fn bad_input_has_one_clear_answer_and_leaves_nothing_behind() {
     let shop = Shop::open().await;
     let url = format!("{}/v1/orders", shop.api_url);
@@ -285,6 +303,8 @@ async fn bad_input_has_one_clear_answer_and_leaves_nothing_behind() {
         (Some("k"), "text/plain", body.clone(), 415, "unsupported_media_type"),
         (Some("k"), "", body.clone(), 415, "unsupported_media_type"),
         (Some("k"), "application/json; charset=utf-8", "{".into(), 400, "malformed_json"),
+        (Some("k"), "application/json; charset=latin1", body.clone(), 415, "unsupported_media_type"),
+        (Some("k"), "application/jsonp", body.clone(), 415, "unsupported_media_type"),
         (Some("k"), json, String::new(), 400, "malformed_json"),
         (Some("k"), json, "{\"total\":1,\"total\":2}".into(), 400, "malformed_json"),
         (Some("k"), json, "{\"a\":\"\\u0000\"}".into(), 400, "malformed_json"),
@@ -313,6 +333,11 @@ async fn bad_input_has_one_clear_answer_and_leaves_nothing_behind() {
     let two_keys = shop.http.post(&url).bearer_auth(shop.token(CUSTOMER)).header("Content-Type", json);
     let two_keys = two_keys.header("Idempotency-Key", "a").header("Idempotency-Key", "b").body(body.clone());
     answer(two_keys).await.expect(400, "idempotency_key_invalid");
+    for (name, value) in [("Content-Encoding", "gzip"), ("Content-Type", "application/json")] {
+        let request = shop.http.post(&url).bearer_auth(shop.token(CUSTOMER)).header("Idempotency-Key", "k");
+        let request = request.header("Content-Type", json).header(name, value).body(body.clone());
+        answer(request).await.expect(415, "unsupported_media_type");
+    }
     for authorization in ["", "Bearer nonsense", "Basic a2V5Og=="] {
         let request = shop.http.post(&url).header("Authorization", authorization).header("Idempotency-Key", "k");
         // A body that nobody wants is read all the same, or the refusal would be lost in a reset connection.

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use checkout::idempotency::partitions::{AHEAD_DAYS, days_ahead, maintain};
+use checkout::{
+    config::DatabaseArgs,
+    database,
+    idempotency::partitions::{AHEAD_DAYS, days_ahead, maintain},
+};
 
-use crate::support::{TestDatabase, set_clock};
+use crate::support::{Shop, TestDatabase, fresh_key, grinder, set_clock};
 
 const EXPIRY: Duration = Duration::from_secs(72 * 3600);
 
@@ -65,4 +69,38 @@ async fn a_detached_day_that_was_never_dropped_is_finished() {
     let left: bool =
         sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(&name).fetch_one(&pool).await.unwrap();
     assert!(!left, "{name} is still there");
+}
+
+/// A backup, or an audit, holds the table for longer than an upkeep may wait: neither the next upkeep nor a start of the api is
+/// in trouble for it.
+#[tokio::test]
+async fn a_long_reader_delays_a_drop_and_nothing_else() {
+    let shop = Shop::open().await;
+    let args =
+        DatabaseArgs { database_url: shop.database.url.clone(), connections: 4, batch_limit: 256, batch_lanes: 1 };
+    let pool = database::connect(&args, "test").await.unwrap();
+    shop.set_clock("97 hours").await;
+    let mut reader = shop.pool.begin().await.unwrap();
+    sqlx::query("SELECT count(*) FROM idempotency_records").execute(&mut *reader).await.unwrap();
+    let round = maintain(&pool, EXPIRY).await.unwrap();
+    assert!(round.dropped.is_empty() && !round.made.is_empty(), "{round:?}");
+    // An api that starts now does its own upkeep, and starts.
+    let mut shop = shop;
+    shop.restart_api();
+    shop.order(&fresh_key(), &grinder("pm_card_visa")).await.expect_order();
+    reader.rollback().await.unwrap();
+
+    maintain(&pool, EXPIRY).await.unwrap();
+    let left: Vec<String> = sqlx::query_scalar(
+        "SELECT relname::text FROM pg_class WHERE relname ~ '^idempotency_records_[0-9_]{10}$' AND relkind = 'r' ORDER BY 1",
+    )
+    .fetch_all(&pool)
+    .await
+    .unwrap();
+    assert_eq!(
+        left.len() as i64,
+        AHEAD_DAYS + 4,
+        "the first day is gone, three past ones and those ahead are there: {left:?}"
+    );
+    shop.close().await;
 }

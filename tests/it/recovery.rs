@@ -60,7 +60,7 @@ async fn after_23_hours_nothing_is_sent_again_and_what_cannot_be_found_needs_rev
     shop.order(&charged, &grinder(VISA)).await.expect(504, "outcome_unknown");
     let arrivals = shop.stats().await["executions"].clone();
 
-    shop.set_clock("23 hours 1 minute").await;
+    shop.set_clock("24 hours 1 minute").await;
     shop.advance_gateway_clock(25 * 3600).await;
     shop.start_worker();
     wait_for("the charge that happened is found", async || shop.state_of(&charged).await == "completed").await;
@@ -72,6 +72,96 @@ async fn after_23_hours_nothing_is_sent_again_and_what_cannot_be_found_needs_rev
     assert_eq!((shop.captures().await, shop.count("orders").await), (1, 1));
     let report = serde_json::to_value(shop.audit().await).unwrap();
     assert_eq!(report["counted"]["needs_review"], 1, "{report}");
+    shop.close().await;
+}
+
+/// "Not found" right after a send proves nothing, also when that send was the last one allowed: the search may lag.
+#[tokio::test]
+async fn a_search_that_lags_is_waited_for_after_the_last_send() {
+    let shop = Shop::open_with(durable()).await;
+    let key = fresh_key();
+    shop.set_gateway(&serde_json::json!({"search_lag_ms": 1_000_000_000_u64})).await;
+    shop.fault("drop_after", 2, 0).await;
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    // As if that send had been made in the last second of the 23 hours.
+    shop.set_clock("23 hours 1 second").await;
+    let executions = shop.stats().await["executions"].clone();
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    assert_eq!((shop.state_of(&key).await.as_str(), &shop.stats().await["executions"]), ("unknown", &executions));
+    shop.set_gateway(&serde_json::json!({"search_lag_ms": 0})).await;
+    shop.order(&key, &grinder(VISA)).await.expect_order();
+    assert_eq!(shop.captures().await, 1);
+    shop.close().await;
+}
+
+/// A declined key runs anew after its expiry; the old refusal at the gateway says nothing about the new charge.
+#[tokio::test]
+async fn an_old_decline_is_not_the_outcome_of_a_new_charge_under_the_key() {
+    let mut shop = Shop::open_with(durable()).await;
+    let key = fresh_key();
+    shop.order(&key, &grinder("pm_card_chargeDeclined")).await.expect(402, "card_declined");
+    shop.set_clock("72 hours 1 second").await;
+    shop.advance_gateway_clock(72 * 3600).await;
+    checkout::idempotency::partitions::maintain(&shop.pool, std::time::Duration::from_secs(72 * 3600)).await.unwrap();
+    shop.set_gateway(&serde_json::json!({"search_lag_ms": 60_000})).await;
+    shop.fault("drop_after", 2, 0).await;
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    assert_eq!(shop.captures().await, 1, "the new charge took the money");
+    shop.order(&key, &grinder(VISA)).await.expect_order();
+    shop.start_worker();
+    assert_eq!(shop.captures().await, 1);
+    shop.close().await;
+}
+
+/// What the gateway shows under our key and cannot tell is for a person, once nothing may be sent any more.
+#[tokio::test]
+async fn an_outcome_that_is_found_but_untellable_needs_review_in_the_end() {
+    let shop = Shop::open_with(durable()).await;
+    let key = fresh_key();
+    shop.fault("drop_before", 2, 0).await;
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    let digest: Vec<u8> =
+        sqlx::query_scalar("SELECT digest FROM idempotency_records").fetch_one(&shop.pool).await.unwrap();
+    let other_amount = [
+        ("amount", "100".to_owned()),
+        ("currency", "eur".to_owned()),
+        ("metadata[checkout_key]", format!("chk_{}", hex::encode(digest))),
+    ];
+    let url = format!("{}/v1/payment_intents", shop.gateway_url);
+    let made = shop.http.post(url).bearer_auth("sk_test_checkout").form(&other_amount).send().await.unwrap();
+    assert!(made.status().is_success(), "{}", made.text().await.unwrap());
+    shop.order(&key, &grinder(VISA)).await.expect_order();
+    shop.close().await;
+
+    let shop = Shop::open_with(durable()).await;
+    shop.fault("drop_before", 2, 0).await;
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    let url = format!("{}/v1/payment_intents", shop.gateway_url);
+    let made = shop.http.post(url).bearer_auth("sk_test_checkout").form(&other_amount).send().await.unwrap();
+    assert!(made.status().is_success());
+    shop.set_clock("24 hours 1 minute").await;
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    assert_eq!(shop.state_of(&key).await, "needs_review");
+    shop.close().await;
+}
+
+/// "Nothing was charged", said the 503, and its client went away. Nobody charges it behind that client's back.
+#[tokio::test]
+async fn what_was_given_back_unsent_waits_for_its_client_and_for_nobody_else() {
+    let mut shop = Shop::open_with(durable()).await;
+    let (given_up, unknown) = (fresh_key(), fresh_key());
+    shop.gateway.kill();
+    shop.order(&given_up, &grinder(VISA)).await.expect(503, "gateway_unavailable");
+    shop.restart_gateway();
+    shop.fault("drop_before", 2, 0).await;
+    shop.order(&unknown, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    shop.set_clock("10 minutes").await;
+    shop.start_worker();
+    // The worker has been at work: what really was unknown is finished, and the other is as it was.
+    wait_for("the unknown one is finished", async || shop.state_of(&unknown).await == "completed").await;
+    assert_eq!((shop.captures().await, shop.state_of(&given_up).await.as_str()), (1, "in_flight"));
+    shop.order(&given_up, &grinder(VISA)).await.expect_order();
+    assert_eq!(shop.captures().await, 2);
     shop.close().await;
 }
 
@@ -90,7 +180,7 @@ async fn a_person_ends_a_review_and_the_gateway_has_the_last_word() {
 
     // The gateway's search stays behind for longer than it keeps its keys.
     shop.set_gateway(&serde_json::json!({"search_lag_ms": 1_000_000_000_u64})).await;
-    shop.set_clock("23 hours 1 minute").await;
+    shop.set_clock("24 hours 1 minute").await;
     shop.start_worker();
     for key in [&lost, &hidden] {
         wait_for("the key needs review", async || shop.state_of(key).await == "needs_review").await;
@@ -174,6 +264,42 @@ async fn an_api_that_is_asked_to_stop_finishes_what_it_claimed() {
     assert!(status.success(), "{status}: {}", shop.api.stderr());
     assert_eq!(sent.await.unwrap().expect("an answer").status(), 201);
     assert_eq!(shop.count("orders").await, 1);
+    shop.close().await;
+}
+
+/// Without the drain the last words of a hung-up client's order would be cut off with the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_that_is_asked_to_stop_also_finishes_for_clients_that_are_gone() {
+    let mut shop = Shop::open_with(durable()).await;
+    shop.fault("latency_after", 1, 1_000).await;
+    let gone = shop.order_in_background(&fresh_key());
+    wait_for("the gateway has charged", async || shop.captures().await == 1).await;
+    gone.abort();
+    assert!(gone.await.is_err_and(|error| error.is_cancelled()));
+    let status = tokio::task::block_in_place(|| shop.api.stop());
+    assert!(status.success(), "{status}: {}", shop.api.stderr());
+    assert_eq!(shop.count("orders").await, 1);
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_gone_is_a_503_that_says_so_and_readiness_says_it_first() {
+    let shop = Shop::open().await;
+    for day in sqlx::query_scalar::<_, String>(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'idempotency_records'::regclass",
+    )
+    .fetch_all(&shop.pool)
+    .await
+    .unwrap()
+    {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("DROP TABLE {day}"))).execute(&shop.pool).await.unwrap();
+    }
+    let ready = shop.http.get(format!("{}/readyz", shop.api_url)).send().await.unwrap();
+    assert_eq!(ready.status(), 503);
+    let refused = shop.order(&fresh_key(), &grinder(VISA)).await;
+    refused.expect(503, "unavailable");
+    assert_eq!((refused.json()["retry"].as_str(), refused.retry_after_s), (Some("same_key"), Some(2)));
+    assert_eq!(shop.captures().await, 0);
     shop.close().await;
 }
 
