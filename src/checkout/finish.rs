@@ -69,7 +69,8 @@ pub(super) fn conclude(claim: Claim, frozen: &FrozenOrder, charged: Charged) -> 
             (Ending::Failed(response.clone()), Booked::Charge(charge), Finished::Answered(response))
         }
         Charged::Known(Outcome::NotSent { why, retry_after }) => {
-            let wait = retry_after.unwrap_or(Duration::from_secs(1));
+            tracing::warn!(gateway_key = %claim.digest, why, "nothing was sent");
+            let wait = retry_after.unwrap_or(SECOND);
             (Ending::Released, Booked::Nothing, open(Code::GatewayUnavailable, &why, wait))
         }
         Charged::Known(Outcome::Misconfigured { why }) => {
@@ -82,7 +83,12 @@ pub(super) fn conclude(claim: Claim, frozen: &FrozenOrder, charged: Charged) -> 
         }
         Charged::Known(Outcome::Unknown { why, .. }) => {
             let pause = Duration::from_secs(1 << claim.tries.clamp(0, 8));
-            (Ending::Unknown { pause }, Booked::Nothing, open(Code::OutcomeUnknown, &why, Duration::from_secs(2)))
+            tracing::warn!(gateway_key = %claim.digest, why, tries = claim.tries, "an outcome is unknown");
+            (
+                Ending::Unknown { pause },
+                Booked::Nothing,
+                open(Code::OutcomeUnknown, &why, pause.clamp(2 * SECOND, MINUTE)),
+            )
         }
         Charged::Untellable => {
             tracing::error!(gateway_key = %claim.digest, "ALARM: an outcome can no longer be found out; it needs review");
@@ -92,6 +98,7 @@ pub(super) fn conclude(claim: Claim, frozen: &FrozenOrder, charged: Charged) -> 
     Ok((Settlement { claim, ending, booked }, finished))
 }
 
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a client is told while a person looks into it.

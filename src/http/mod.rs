@@ -1,6 +1,7 @@
 //! The door: HTTP in, HTTP out. All routes are on this page.
 
 mod credential;
+mod docs;
 mod door;
 mod health;
 mod idempotency_keys;
@@ -39,6 +40,7 @@ pub fn routes(door: Door) -> Router {
         .route("/v1/orders", post(orders::create))
         .route("/v1/orders/{id}", get(orders::show))
         .route("/v1/idempotency-keys/{operation}/{key}", get(idempotency_keys::show))
+        .route("/docs/problems", get(docs::problems))
         .route("/operator/requests", get(operator::requests))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))

@@ -347,6 +347,11 @@ async fn bad_input_has_one_clear_answer_and_leaves_nothing_behind() {
     for path in ["/v1/nothing", "/v1/orders/%FF", "/v1/orders/%2e%2e", "/v1/idempotency-keys/orders.create/%FF%00"] {
         shop.get(path).await.expect(404, "not_found");
     }
+    let problem = shop.get("/v1/nothing").await.json()["type"].as_str().unwrap().to_owned();
+    let (page, anchor) = problem.split_once('#').unwrap();
+    let page = shop.get(page).await;
+    assert_eq!(page.status, 200, "the type of a problem leads somewhere");
+    assert!(page.text().contains(&format!("id=\"{anchor}\"")));
     shop.get("/v1/idempotency-keys/orders.create/two%20words").await.expect(400, "idempotency_key_invalid");
     answer(shop.http.delete(&url)).await.expect(405, "method_not_allowed");
     let allowed = shop.http.delete(&url).send().await.unwrap();
