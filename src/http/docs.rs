@@ -1,7 +1,7 @@
 //! `GET /docs/problems`: where the `type` of every problem leads. Written from the table itself.
 
 use axum::{
-    http::{HeaderName, header},
+    http::header,
     response::{Html, IntoResponse},
 };
 
@@ -21,7 +21,7 @@ pub(super) async fn problems() -> impl IntoResponse {
          <h1>Problems</h1><p>Every error is <code>application/problem+json</code> (RFC 9457). Match on <code>code</code>; obey \
          <code>retry</code>.</p><table><tr><th>code<th>status<th>what happened<th>retry</tr>{rows}</table></html>"
     );
-    ([(HeaderName::from(header::CONTENT_SECURITY_POLICY), POLICY)], Html(page))
+    ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(page))
 }
 
 fn row(code: Code) -> String {
