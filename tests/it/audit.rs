@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
-use crate::support::TestDatabase;
+use crate::support::{self, TestDatabase, fresh_key, grinder, wait_for};
 
 const EXPIRY: Duration = Duration::from_secs(72 * 3600);
 const CUSTOMER: i64 = 42;
@@ -401,6 +401,25 @@ async fn a_clean_report_still_says_how_long_the_oldest_unknown_key_has_been_open
     assert_eq!(report.counted.records["unknown"], 2);
     assert!(report.counted.oldest_open_s.is_some_and(|seconds| (900..960).contains(&seconds)), "{report}");
     assert!(report.to_string().contains("2 keys unknown, 0 in flight, the oldest for 15 min;"), "{report}");
+}
+
+/// The claim is older than the question, the capture and its booking are younger: a busy checkout is always like that.
+#[tokio::test]
+async fn a_charge_captured_after_the_ledger_was_asked_is_no_anomaly() {
+    let shop = support::Shop::open().await;
+    shop.fault("latency_before", 1, 1_500).await;
+    let (key, body) = (fresh_key(), grinder("pm_card_visa"));
+    let asked = async {
+        wait_for("the claim is committed", async || shop.count("idempotency_records").await == 1).await;
+        Ledger::fetch(&shop.pool, &shop.gateway_url).await.expect("a ledger")
+    };
+    let (answer, ledger) = tokio::join!(shop.order(&key, &body), asked);
+    answer.expect_order();
+    assert_eq!(ledger.captures, [], "the gateway was slower than the question");
+    let report = audit::run_over(&shop.pool, &ledger, AuditOptions::default()).await.expect("an audit");
+    assert!(report.is_clean(), "{report}");
+    // With the ledger of afterwards the same charge is found in it.
+    shop.close().await;
 }
 
 #[tokio::test]
