@@ -113,7 +113,7 @@ impl Kind {
             Self::StuckKey => (
                 "stuck_key",
                 Among::Records,
-                "A key is due for a takeover, and for longer than the grace nobody has picked it up.",
+                "A charge may have happened and nobody ends it: the key is due and not picked up, or still open when no charge may be sent again.",
             ),
             Self::AmountMismatch => {
                 ("amount_mismatch", Among::Orders, "Order, charge and capture do not agree on amount or currency.")

@@ -41,7 +41,8 @@ impl Capture {
 /// All captures, as they stood some time after `asked_at`.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    /// The database's clock before the question. A charge booked later may be missing here without being wrong.
+    /// The database's clock before the question. A charge booked later may be missing here without being wrong; one booked
+    /// earlier was captured before it was booked, and must be here.
     pub asked_at: OffsetDateTime,
     pub captures: Vec<Capture>,
 }

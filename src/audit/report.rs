@@ -66,6 +66,10 @@ pub struct Counted {
     pub pending: u64,
     /// Records that wait for a person.
     pub needs_review: u64,
+    /// Claims that were given back before anything was sent: nothing was charged, and only their client resumes them.
+    pub released: u64,
+    /// Since when the oldest record that is in flight or unknown may have charged somebody; `None` if there is none.
+    pub oldest_open_s: Option<u64>,
 }
 
 impl Counted {
@@ -161,11 +165,28 @@ impl fmt::Display for Report {
         }
         let records: Vec<_> = self.counted.records.iter().map(|(state, count)| format!("{count} {state}")).collect();
         writeln!(f, "records: {}", records.join(", "))?;
+        let Counted { pending, released, needs_review, .. } = self.counted;
+        let in_state = |state| self.counted.records.get(state).copied().unwrap_or(0);
+        let (unknown, in_flight) = (in_state("unknown"), in_state("in_flight").saturating_sub(released));
+        let oldest =
+            self.counted.oldest_open_s.map_or(String::new(), |seconds| format!(", the oldest for {}", age(seconds)));
+        writeln!(
+            f,
+            "not judged yet: {unknown} keys unknown, {in_flight} in flight{oldest}; {pending} captures pending (their record is open)"
+        )?;
         write!(
             f,
-            "not judged: {} captures pending (their record is open), {} keys waiting for a person",
-            self.counted.pending, self.counted.needs_review
+            "waiting: {needs_review} keys for a person, {released} for their client (given back, nothing was charged)"
         )
+    }
+}
+
+/// In the largest unit that leaves a number to think about.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
     }
 }
 
@@ -187,4 +208,23 @@ fn printable(c: char) -> impl Iterator<Item = char> {
     let escaped = c.is_control().then(|| c.escape_unicode());
     let plain = escaped.is_none().then_some(c);
     escaped.into_iter().flatten().chain(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_not_judged_yet_are_shown_with_the_age_of_the_oldest() {
+        let mut report = Report::new(Found::default(), Counted::default());
+        report.counted.records.insert("unknown", 2);
+        for (seconds, said) in [(59, "59 s"), (900, "15 min"), (7199, "119 min"), (86_400, "24 h")] {
+            report.counted.oldest_open_s = Some(seconds);
+            let text = report.to_string();
+            assert!(report.is_clean());
+            assert!(text.contains(&format!("2 keys unknown, 0 in flight, the oldest for {said};")), "{text}");
+        }
+        report.counted.oldest_open_s = None;
+        assert!(!report.to_string().contains("oldest"), "{report}");
+    }
 }

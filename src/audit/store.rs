@@ -24,6 +24,10 @@ const SETTINGS: &str = "
     SET LOCAL enable_mergejoin = on;
     SET LOCAL jit = off";
 
+/// The most that `--resend-hours` allows: after this no charge is sent again under its key, so every key ought to be settled
+/// or to wait for a person.
+const RESEND_WINDOW: Duration = Duration::from_secs(23 * 3600);
+
 /// One view of the whole database, however long the audit takes and whatever is settled meanwhile.
 pub(super) async fn snapshot(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     let mut tx = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
@@ -43,8 +47,16 @@ pub(super) async fn counts(tx: &mut PgConnection) -> sqlx::Result<Counted> {
     .fetch_one(&mut *tx)
     .await?;
     let rows = sqlx::query!(r#"SELECT state, count(*) AS "count!" FROM idempotency_records GROUP BY state"#)
-        .fetch_all(tx)
+        .fetch_all(&mut *tx)
         .await?;
+    let open = sqlx::query!(
+        r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
+           SELECT count(*) FILTER (WHERE first_sent_at IS NULL AND lease_until < moment.now) AS "released!",
+                  EXTRACT(EPOCH FROM max(moment.now - first_sent_at))::bigint AS oldest_s
+           FROM idempotency_records, moment WHERE state IN ('in_flight', 'unknown')"#
+    )
+    .fetch_one(tx)
+    .await?;
     let of = |state: State| rows.iter().find(|row| row.state == state.name()).map_or(0, |row| row.count.unsigned_abs());
     Ok(Counted {
         orders: totals.orders.unsigned_abs(),
@@ -52,6 +64,9 @@ pub(super) async fn counts(tx: &mut PgConnection) -> sqlx::Result<Counted> {
         events: totals.events.unsigned_abs(),
         records: State::ALL.into_iter().map(|state| (state.name(), of(state))).collect(),
         needs_review: of(State::NeedsReview),
+        released: open.released.unsigned_abs(),
+        // A clock that was set back leaves no negative age.
+        oldest_open_s: open.oldest_s.map(|seconds| u64::try_from(seconds).unwrap_or(0)),
         ..Counted::default()
     })
 }
@@ -164,21 +179,26 @@ pub(super) async fn unrecorded_orders(tx: &mut PgConnection) -> sqlx::Result<Bat
     Ok(batch(rows))
 }
 
-/// Due is what recovery takes for due, `idempotency::store::take_over_due`; stuck is due for longer than the grace.
+/// Stuck is due for longer than the grace, where due is what recovery takes for due (`idempotency::claim_store`), or open for
+/// longer than a charge may be sent again, whoever holds it: a lease that is renewed in vain would hide a key for ever. A
+/// claim that was given back unsent is nobody's charge and waits for its client alone.
 pub(super) async fn stuck_keys(tx: &mut PgConnection, grace: Duration) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
         r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now),
            open AS (
-               SELECT r.*, COALESCE(r.next_attempt_at, r.lease_until + LEAST(r.tries * r.tries, 300) * interval '1 s') AS due_at
-               FROM idempotency_records AS r WHERE r.state IN ('in_flight', 'unknown')
+               SELECT r.*, LEAST(COALESCE(r.next_attempt_at, r.lease_until + LEAST(r.tries * r.tries, 300) * interval '1 s'),
+                                 r.first_sent_at + make_interval(secs => $2)) AS due_at
+               FROM idempotency_records AS r WHERE r.state IN ('in_flight', 'unknown') AND r.first_sent_at IS NOT NULL
            )
            SELECT encode(digest, 'hex') AS key, ARRAY[resource_id::text] AS "ids!",
-                  format('customer %s, %s key "%s": %s and due since %s', customer_id, operation, key, state, date_trunc('second', due_at)) AS "detail!",
+                  format('customer %s, %s key "%s": %s since %s, due since %s, taken over %s times', customer_id, operation, key, state,
+                         date_trunc('second', first_sent_at), date_trunc('second', due_at), tries) AS "detail!",
                   count(*) OVER () AS "total!"
            FROM open, moment WHERE due_at + make_interval(secs => $1) < moment.now
            ORDER BY due_at, digest LIMIT 100"#,
         grace.as_secs_f64(),
+        RESEND_WINDOW.as_secs_f64(),
     )
     .fetch_all(tx)
     .await?;
@@ -236,6 +256,7 @@ pub(super) struct SucceededCharge {
     pub(super) amount_minor: i64,
     pub(super) currency: String,
     pub(super) gateway_id: String,
+    /// When it was booked, which is after it was captured.
     pub(super) created_at: OffsetDateTime,
 }
 

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
-use crate::support::TestDatabase;
+use crate::support::{self, TestDatabase, fresh_key, grinder, wait_for};
 
 const EXPIRY: Duration = Duration::from_secs(72 * 3600);
 const CUSTOMER: i64 = 42;
@@ -336,7 +336,7 @@ async fn a_key_that_is_due_beyond_the_grace_is_stuck() {
 }
 
 #[tokio::test]
-async fn a_released_key_is_given_the_pause_that_recovery_gives_it() {
+async fn a_key_that_was_taken_over_before_is_given_the_pause_that_recovery_gives_it() {
     let (shop, _) = Shop::with_a_sale().await;
     let order = Uuid::now_v7();
     shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", order, "in_flight").await;
@@ -347,6 +347,79 @@ async fn a_released_key_is_given_the_pause_that_recovery_gives_it() {
     shop.assert_clean().await;
     shop.execute("UPDATE idempotency_records SET tries = 5 WHERE key = 'left'").await;
     shop.assert_names(Kind::StuckKey, &order.to_string()).await;
+}
+
+#[tokio::test]
+async fn a_key_whose_lease_is_renewed_in_vain_is_stuck_once_nothing_may_be_sent_again() {
+    for state in ["in_flight", "unknown", "needs_review"] {
+        let (shop, _) = Shop::with_a_sale().await;
+        let order = Uuid::now_v7();
+        shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", order, state).await;
+        for (beyond_s, stuck) in [(59, false), (61, state != "needs_review")] {
+            shop.execute(&format!(
+                "UPDATE idempotency_records SET first_sent_at = db_clock() - interval '23 hours {beyond_s} s' WHERE key = 'left'"
+            ))
+            .await;
+            match stuck {
+                true => shop.assert_names(Kind::StuckKey, &order.to_string()).await,
+                false => shop.assert_clean().await,
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_was_given_back_unsent_is_counted_and_never_stuck() {
+    let (shop, _) = Shop::with_a_sale().await;
+    shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", Uuid::now_v7(), "in_flight").await;
+    shop.execute(
+        "UPDATE idempotency_records SET first_sent_at = NULL, lease_until = db_clock() - interval '30 hours',
+                created_at = db_clock() - interval '30 hours' WHERE key = 'left'",
+    )
+    .await;
+    let report = shop.audit().await;
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.counted.released, report.counted.oldest_open_s), (1, None));
+    assert!(
+        report.to_string().contains("0 in flight;") && report.to_string().contains("1 for their client"),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+async fn a_clean_report_still_says_how_long_the_oldest_unknown_key_has_been_open() {
+    let (shop, _) = Shop::with_a_sale().await;
+    for (key, minutes) in [("left", 15), ("left-later", 3)] {
+        shop.insert_record(digest_of(CUSTOMER, key), CUSTOMER, key, Uuid::now_v7(), "unknown").await;
+        shop.execute(&format!(
+            "UPDATE idempotency_records SET first_sent_at = db_clock() - interval '{minutes} min' WHERE key = '{key}'"
+        ))
+        .await;
+    }
+    let report = shop.audit().await;
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.counted.records["unknown"], 2);
+    assert!(report.counted.oldest_open_s.is_some_and(|seconds| (900..960).contains(&seconds)), "{report}");
+    assert!(report.to_string().contains("2 keys unknown, 0 in flight, the oldest for 15 min;"), "{report}");
+}
+
+/// The claim is older than the question, the capture and its booking are younger: a busy checkout is always like that.
+#[tokio::test]
+async fn a_charge_captured_after_the_ledger_was_asked_is_no_anomaly() {
+    let shop = support::Shop::open().await;
+    shop.fault("latency_before", 1, 1_500).await;
+    let (key, body) = (fresh_key(), grinder("pm_card_visa"));
+    let asked = async {
+        wait_for("the claim is committed", async || shop.count("idempotency_records").await == 1).await;
+        Ledger::fetch(&shop.pool, &shop.gateway_url).await.expect("a ledger")
+    };
+    let (answer, ledger) = tokio::join!(shop.order(&key, &body), asked);
+    answer.expect_order();
+    assert_eq!(ledger.captures, [], "the gateway was slower than the question");
+    let report = audit::run_over(&shop.pool, &ledger, AuditOptions::default()).await.expect("an audit");
+    assert!(report.is_clean(), "{report}");
+    // With the ledger of afterwards the same charge is found in it.
+    shop.close().await;
 }
 
 #[tokio::test]
@@ -402,7 +475,8 @@ async fn a_ledger_read_over_http_gives_a_report_in_json() {
     assert!(report.is_clean(), "{report}");
     let found: serde_json::Map<_, _> = Kind::ALL.iter().map(|kind| (kind.name().to_owned(), json!(0))).collect();
     let counted = json!({
-        "orders": 1, "charges": 1, "captures": 1, "events": 1, "pending": 0, "needs_review": 0,
+        "orders": 1, "charges": 1, "captures": 1, "events": 1, "pending": 0, "needs_review": 0, "released": 0,
+        "oldest_open_s": null,
         "records": {"completed": 1, "failed": 0, "in_flight": 0, "needs_review": 0, "unknown": 0},
     });
     let clean = json!({"clean": true, "found": found, "anomalies": [], "counted": counted});
