@@ -1,11 +1,42 @@
 //! One way to put a router on a port: bind, say where, serve, and stop without dropping a request.
+//!
+//! Promise: no client, however slow or numerous, keeps others out for long or keeps the process from stopping.
 
-use std::{future::IntoFuture, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use axum::{Router, serve::ListenerExt};
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// What one listener grants its clients.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Connections at once; more wait in the kernel's queue.
+    connections: usize,
+    /// For the head of the next request to be there in full, the idle time of a kept connection included.
+    head: Duration,
+    /// Longest wait, once asked to stop, for clients that have not read their answer or not finished their request.
+    last_answers: Duration,
+}
+
+impl Limits {
+    const USUAL: Self =
+        Self { connections: 4_096, head: Duration::from_secs(10), last_answers: Duration::from_secs(9) };
+}
+
+/// Holds the head of a request, which is refused beyond it; bodies have limits of their own.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Out of file descriptors, most likely: they come back, and a tight loop would not help.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Binds, or says in one line why not.
 pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -18,24 +49,94 @@ pub fn announce(listener: &TcpListener) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Longest wait, once asked to stop, for clients that have not read their answer or not finished their request.
-const LAST_ANSWERS: Duration = Duration::from_secs(9);
-
 /// Serves until `stop`, then until the requests under way are answered, but not for ever.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> anyhow::Result<()> {
     announce(&listener)?;
-    // Nagle's algorithm and a delayed acknowledgement together cost 40 ms per answer.
-    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned()).into_future();
-    let out_of_patience = async {
-        stop.cancelled().await;
-        tokio::time::sleep(LAST_ANSWERS).await;
+    serve_within(Limits::USUAL, listener, router, stop).await;
+    Ok(())
+}
+
+async fn serve_within(limits: Limits, listener: TcpListener, router: Router, stop: CancellationToken) {
+    // The state is built into the routes once, instead of once for every request.
+    let service = TowerToHyperService::new(router.with_state(()));
+    let (connections, out_of_patience) = (TaskTracker::new(), CancellationToken::new());
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let accepting = async {
+        // The semaphore is never closed.
+        while let Ok(place) = Arc::clone(&room).acquire_owned().await {
+            let stream = accept(&listener).await;
+            // A token of its own: a connection looks at it whenever it wakes, and shares no lock with the others.
+            let (service, stop, cut) = (service.clone(), stop.child_token(), out_of_patience.clone());
+            connections.spawn(async move {
+                converse(stream, service, limits.head, stop, cut).await;
+                drop(place);
+            });
+        }
     };
     tokio::select! {
-        served = serving => served.context("serving HTTP"),
-        () = out_of_patience => {
-            tracing::warn!("some clients did not take their last answer in time");
-            Ok(())
+        () = accepting => {}
+        () = stop.cancelled() => {}
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(limits.last_answers, connections.wait()).await.is_err() {
+        tracing::warn!(connections = connections.len(), "some clients did not take their last answer in time");
+        out_of_patience.cancel();
+        connections.wait().await;
+    }
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            // The client was gone before we came to it: its own affair.
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
 }
+
+/// One connection: its requests one after the other, until it or we have had enough.
+async fn converse(
+    stream: TcpStream,
+    service: TowerToHyperService<Router>,
+    head: Duration,
+    stop: CancellationToken,
+    cut: CancellationToken,
+) {
+    // Nagle's algorithm and a delayed acknowledgement together cost 40 ms per answer. A socket that refuses the option is
+    // closed already, which the first read will tell.
+    let _closed_already = stream.set_nodelay(true);
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(head)
+            .max_buf_size(BUFFER_BYTES_MAX)
+            // A client may say that it has said everything, and still wait for its answer.
+            .half_close(true)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            // An idle connection ends with this; one with a request under way ends with its answer.
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection => ended,
+                () = cut.cancelled() => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 mod check;
 mod part;
 mod ports;
+mod server;
 mod stack;
 mod state;
 mod welcome;

@@ -9,17 +9,17 @@ use std::{
 };
 
 use anyhow::Context;
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     part::{Part, PartSpec},
     ports::{Ports, address},
+    server::Server,
     state::{DemoState, secret_of},
 };
-use crate::database::embedded::{Cluster, ClusterOptions, DataFolder, Lifetime};
+use crate::database::embedded::{DataFolder, Lifetime};
 
-const DATABASE: &str = "checkout";
 /// From listening to answering health.
 const READY_MAX: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -64,32 +64,18 @@ impl StackOptions {
 #[derive(Debug)]
 pub struct Stack {
     options: StackOptions,
-    database: Database,
+    server: Server,
     parts: Vec<Part>,
     state: DemoState,
-}
-
-/// Whose server it is.
-#[derive(Debug)]
-enum Database {
-    Ours(Cluster),
-    Given(DataFolder),
-}
-
-impl Database {
-    fn folder(&self) -> &DataFolder {
-        match self {
-            Self::Ours(cluster) => cluster.folder(),
-            Self::Given(folder) => folder,
-        }
-    }
 }
 
 impl Stack {
     /// Returns once every part answers, or with nothing left running.
     pub async fn start(options: StackOptions, stop: &CancellationToken) -> anyhow::Result<Self> {
+        // The folder first: that a stack runs on it already explains more than a taken port.
+        let folder = DataFolder::open(&options.lifetime)?;
         options.ports.check_free().await?;
-        let (database, database_url) = start_database(&options).await?;
+        let (server, database_url) = Server::start(folder, &options).await?;
         let mut stack = Self {
             state: DemoState {
                 api_url: String::new(),
@@ -100,7 +86,7 @@ impl Stack {
                 secret: String::new(),
             },
             options,
-            database,
+            server,
             parts: Vec::new(),
         };
         let started = tokio::select! {
@@ -119,7 +105,7 @@ impl Stack {
     }
 
     async fn start_parts(&mut self) -> anyhow::Result<()> {
-        self.state.secret = secret_of(self.database.folder().path())?;
+        self.state.secret = secret_of(self.server.folder().path())?;
         self.tell("creating the schema");
         let pool = PgPool::connect(&self.state.database_url).await.context("cannot connect to the database")?;
         crate::database::migrate(&pool).await.context("cannot create the schema")?;
@@ -132,7 +118,7 @@ impl Stack {
             self.state.console_url = Some(self.start_part("console", ports.console).await?);
         }
         self.until_all_answer().await?;
-        self.state.write(self.database.folder().path())
+        self.state.write(self.server.folder().path())
     }
 
     async fn start_part(&mut self, role: &'static str, port: u16) -> anyhow::Result<String> {
@@ -156,7 +142,7 @@ impl Stack {
             arguments,
             environment,
             listen: address(port),
-            log: self.database.folder().log_of(role),
+            log: self.server.folder().log_of(role),
             progress: self.options.progress,
         })
         .await?;
@@ -185,14 +171,11 @@ impl Stack {
 
     /// Requests under way are answered, then the parts end, the gateway and PostgreSQL last.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        DemoState::remove(self.database.folder().path())?;
+        DemoState::remove(self.server.folder().path())?;
         let (gateway, others): (Vec<Part>, Vec<Part>) = self.parts.drain(..).partition(|part| part.role == "gateway");
         futures_util::future::join_all(others.into_iter().map(Part::stop)).await;
         futures_util::future::join_all(gateway.into_iter().map(Part::stop)).await;
-        match self.database {
-            Database::Ours(cluster) => cluster.stop().await,
-            Database::Given(_) => Ok(()),
-        }
+        self.server.stop().await
     }
 
     fn tell(&self, line: &str) {
@@ -205,34 +188,12 @@ impl Stack {
     }
 
     pub fn folder(&self) -> &DataFolder {
-        self.database.folder()
+        self.server.folder()
     }
 
     /// The processes that run just now, by role, `postgres` (its first process) among them.
     pub fn pids(&self) -> Vec<(&'static str, u32)> {
-        let server = match &self.database {
-            Database::Ours(cluster) => cluster.server_pid().map(|pid| ("postgres", pid)),
-            Database::Given(_) => None,
-        };
+        let server = self.server.pid().map(|pid| ("postgres", pid));
         self.parts.iter().filter_map(|part| Some((part.role, part.pid()?))).chain(server).collect()
     }
-}
-
-async fn start_database(options: &StackOptions) -> anyhow::Result<(Database, String)> {
-    if let Some(url) = &options.database_url {
-        (options.progress)("using the database of DATABASE_URL");
-        // One connection says why it fails; a pool would only say that it gave up.
-        let connection = PgConnection::connect(url).await.context("cannot connect to the database of DATABASE_URL")?;
-        connection.close().await.context("closing the connection")?;
-        return Ok((Database::Given(DataFolder::open(&options.lifetime)?), url.clone()));
-    }
-    (options.progress)(&match &options.lifetime {
-        Lifetime::Kept(folder) => format!("starting PostgreSQL in {}", folder.display()),
-        Lifetime::Ephemeral => "starting PostgreSQL in a temporary folder".to_owned(),
-    });
-    let cluster =
-        Cluster::start(ClusterOptions { lifetime: options.lifetime.clone(), program: options.program.clone() }).await?;
-    cluster.create_database(DATABASE).await?;
-    let url = cluster.url(DATABASE);
-    Ok((Database::Ours(cluster), url))
 }

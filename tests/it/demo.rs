@@ -85,6 +85,50 @@ fn a_killed_supervisor_takes_everything_along_and_the_next_one_starts() {
     assert!(next.stop().success(), "{}", next.stderr());
 }
 
+/// The guardian of the stack on this folder, and the server's first process.
+fn guardian_and_server(folder: &Path) -> (u32, u32) {
+    let command_of = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let looks_after = |pid: &u32| String::from_utf8_lossy(&command_of(*pid)).contains("\0guardian\0");
+    let guardian = processes_of(folder).into_iter().find(looks_after).expect("a guardian");
+    let written = std::fs::read_to_string(folder.join("postgres/postmaster.pid")).expect("a server");
+    (guardian, written.lines().next().expect("a pid").parse().expect("a pid"))
+}
+
+#[test]
+fn a_dead_server_and_a_dead_guardian_are_told_and_come_back_and_a_stop_still_leaves_nothing() {
+    let folder = open_folder();
+    let mut demo = Process::spawn(demo(base_port(), folder.path()));
+    demo.line_with("Ready.");
+    let (_, server) = guardian_and_server(folder.path());
+    send(server, Signal::Kill);
+    demo.line_with("postgres ended with signal: 9 (SIGKILL), starts again");
+    demo.line_with("postgres runs again");
+
+    let (guardian, server) = guardian_and_server(folder.path());
+    send(guardian, Signal::Kill);
+    demo.line_with("the guardian of postgres died");
+    demo.line_with("postgres runs again, with another guardian");
+    assert!(!is_running(server), "two servers on one folder");
+    let (again, _) = guardian_and_server(folder.path());
+
+    // And once more, with no time left to start anything again.
+    send(again, Signal::Kill);
+    assert!(demo.stop().success(), "{}", demo.stderr());
+    assert_eq!(processes_of(folder.path()), Vec::<u32>::new());
+}
+
+#[test]
+fn a_second_start_on_a_folder_in_use_says_so_whatever_the_ports() {
+    let folder = open_folder();
+    let port = base_port();
+    let running = Process::spawn(demo(port, folder.path()));
+    running.line_with("Ready.");
+    let mut second = Process::spawn(demo(port, folder.path()));
+    assert_eq!(second.ended().code(), Some(1));
+    let named = folder.path().canonicalize().unwrap();
+    assert_eq!(second.stderr(), format!("checkout: already running on {}\n", named.display()));
+}
+
 #[test]
 fn a_taken_port_is_named_with_its_role_in_one_line() {
     let folder = open_folder();

@@ -81,6 +81,23 @@ async fn a_dropped_owner_takes_an_ephemeral_cluster_and_its_folder_along() {
 }
 
 #[tokio::test]
+async fn a_stop_leaves_nothing_even_when_the_guardian_was_killed() {
+    for lifetime in [Lifetime::Ephemeral, Lifetime::Kept(data_folder().keep())] {
+        let kept = matches!(lifetime, Lifetime::Kept(_));
+        let cluster = Cluster::start(ClusterOptions { lifetime, program: CHECKOUT.into() }).await.unwrap();
+        let (server, folder) = (cluster.server_pid().unwrap(), cluster.folder().path().to_owned());
+        send(cluster.guardian_pid(), Signal::Kill);
+        wait_until("the guardian is gone", || !is_running(cluster.guardian_pid()));
+        cluster.stop().await.unwrap();
+        assert!(!is_running(server));
+        assert_eq!(folder.exists(), kept, "{}", folder.display());
+        if kept {
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_stale_postmaster_pid_is_no_obstacle_even_when_its_pid_is_somebody_elses_by_now() {
     let folder = data_folder();
     let cluster = start(folder.path()).await.unwrap();

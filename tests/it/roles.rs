@@ -1,6 +1,8 @@
 //! A role starts on a free port, stops when it is asked to, and does not outlive its parent.
 
-use crate::support::{Process, install_tls_provider, is_running, wait_until};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+
+use crate::support::{Process, Shop, fresh_key, install_tls_provider, is_running, wait_for, wait_until};
 
 #[tokio::test]
 async fn a_role_says_where_it_listens_and_stops_on_sigterm() {
@@ -19,6 +21,30 @@ fn a_paused_role_is_still_there_and_a_killed_one_is_not() {
     gateway.resume();
     gateway.kill();
     wait_until("it is gone", || !is_running(gateway.pid()));
+}
+
+/// Slow clients must not cost the others the end of their work: the claimed order is finished and its answer delivered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_finish_keep_no_api_from_stopping_in_order() {
+    let mut shop = Shop::open().await;
+    let host = shop.api_url.trim_start_matches("http://").to_owned();
+    let mut held = Vec::new();
+    for sent in
+        ["", "POST /v1/orders HTTP/1.1\r\nHost:", "POST /v1/orders HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"]
+    {
+        let mut client = TcpStream::connect(&host).await.unwrap();
+        client.write_all(sent.as_bytes()).await.unwrap();
+        held.push(client);
+    }
+    shop.fault("latency_after", 1, 1_000).await;
+    let under_way = shop.order_in_background(&fresh_key());
+    wait_for("the gateway has charged", async || shop.captures().await == 1).await;
+    let status = tokio::task::block_in_place(|| shop.api.stop());
+    assert!(status.success(), "{status}: {}", shop.api.stderr());
+    assert!(shop.api.stderr().contains("everything that was claimed is finished"), "{}", shop.api.stderr());
+    assert_eq!(under_way.await.unwrap().expect("an answer").status(), 201);
+    drop(held);
+    shop.close().await;
 }
 
 #[test]

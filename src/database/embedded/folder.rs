@@ -31,6 +31,7 @@ pub enum Lifetime {
 pub struct DataFolder {
     path: PathBuf,
     _lock: File,
+    short_lived: bool,
     /// Removes a short-lived folder if we fail before a guardian has taken that duty over.
     ephemeral: Option<TempDir>,
 }
@@ -72,7 +73,7 @@ impl DataFolder {
             .open(path.join("lock"))
             .with_context(|| format!("cannot write in {}", path.display()))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock, ephemeral }),
+            Ok(()) => Ok(Self { path, _lock: lock, short_lived: ephemeral.is_some(), ephemeral }),
             Err(TryLockError::WouldBlock) => anyhow::bail!("already running on {}", path.display()),
             Err(TryLockError::Error(error)) => Err(error).context("cannot lock the data folder"),
         }
@@ -91,8 +92,13 @@ impl DataFolder {
         self.path.join("log").join(part).with_extension("log")
     }
 
-    pub(super) fn is_ephemeral(&self) -> bool {
-        self.ephemeral.is_some()
+    pub fn is_ephemeral(&self) -> bool {
+        self.short_lived
+    }
+
+    /// The first process of the server that runs here.
+    pub fn server_pid(&self) -> Option<u32> {
+        super::leftover::postmaster_in(&self.cluster().join("postmaster.pid"))
     }
 
     /// From here on the guardian removes the folder.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{account::ServerAccount, folder};
 use crate::stop::{Signal, send};
 
-/// What the owner reads from the guardian's stdout once the server accepts connections.
+/// The first line the owner reads from the guardian's stdout, once the server accepts connections.
 pub(super) const READY: &str = "ready";
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// After a crash the backends of the dead server hold its memory for a moment: starts fail until they are gone.
@@ -82,11 +82,12 @@ async fn keep_running(args: &GuardianArgs, stop: &CancellationToken) -> anyhow::
             () = stop.cancelled() => return shut_down(&mut server).await.map(|()| Ended::AsAsked),
             () = until_ready(&args.cluster, pid) => {
                 restarts = 0;
-                if !std::mem::replace(&mut ready_once, true) {
-                    tell_owner();
-                }
+                tell_owner(if std::mem::replace(&mut ready_once, true) { "runs again" } else { READY });
                 tokio::select! {
-                    _ = server.wait() => {}
+                    ended = server.wait() => {
+                        let status = ended.context("cannot wait for the server")?;
+                        tell_owner(&format!("ended with {status}, starts again"));
+                    }
                     () = stop.cancelled() => return shut_down(&mut server).await.map(|()| Ended::AsAsked),
                 }
             }
@@ -124,10 +125,10 @@ async fn until_ready(cluster: &Path, server: Option<u32>) {
 }
 
 /// An owner that is gone already does not read it, and its closed pipe will end us soon.
-fn tell_owner() {
+fn tell_owner(line: &str) {
     use std::io::Write;
     let mut stdout = std::io::stdout().lock();
-    let _owner_may_be_gone = writeln!(stdout, "{READY}").and_then(|()| stdout.flush());
+    let _owner_may_be_gone = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 async fn shut_down(server: &mut Child) -> anyhow::Result<()> {
@@ -144,7 +145,7 @@ async fn shut_down(server: &mut Child) -> anyhow::Result<()> {
 }
 
 /// Deletes a whole tree, so it is particular about which: only folders this program made for a short life.
-fn remove(folder: &Path) -> anyhow::Result<()> {
+pub(super) fn remove(folder: &Path) -> anyhow::Result<()> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     anyhow::ensure!(name.starts_with(super::EPHEMERAL_PREFIX), "{} is not ours to remove", folder.display());
     std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))

@@ -7,33 +7,29 @@ mod account;
 mod folder;
 pub mod guardian;
 mod leftover;
+mod owner;
 mod programs;
 mod settings;
 
 use std::{
-    io::{BufRead, BufReader},
     net::TcpListener,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::Duration,
+    process::Command,
+    sync::Arc,
 };
 
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 pub use self::folder::{DataFolder, Lifetime, default_data_folder, open_log, random_secret, write_private};
-use self::{account::ServerAccount, programs::Programs};
+use self::{account::ServerAccount, owner::GuardianProcess, programs::Programs};
 
 /// Names the short-lived folders: the guardian removes no other.
 const EPHEMERAL_PREFIX: &str = "checkout-";
 const SUPERUSER: &str = "checkout";
 /// A free port can be taken between our look and the server's.
 const PORTS_TRIED_MAX: u32 = 5;
-/// Recovery after a crash replays up to `max_wal_size`.
-const START_MAX: Duration = Duration::from_secs(180);
-/// Longer than the guardian's own patience with the server.
-const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// Where a cluster lives, and for how long.
 #[derive(Debug, Clone)]
@@ -46,17 +42,26 @@ pub struct ClusterOptions {
 /// A running cluster. Dropped without [`Cluster::stop`], it stops all the same, a moment later.
 #[derive(Debug)]
 pub struct Cluster {
-    folder: DataFolder,
+    folder: Arc<DataFolder>,
     port: u16,
     password: String,
-    guardian: Child,
+    account: ServerAccount,
+    programs: Programs,
+    /// The `checkout` program, and what the server is started with: for another guardian, should this one die.
+    program: PathBuf,
+    arguments: Vec<String>,
+    guardian: GuardianProcess,
 }
 
 impl Cluster {
     /// Starts the cluster, creating it where it is new.
     pub async fn start(options: ClusterOptions) -> anyhow::Result<Self> {
+        Self::start_in(DataFolder::open(&options.lifetime)?, options.program).await
+    }
+
+    /// [`Cluster::start`] in a folder that is ours already.
+    pub async fn start_in(mut folder: DataFolder, program: PathBuf) -> anyhow::Result<Self> {
         let account = ServerAccount::detect()?;
-        let mut folder = DataFolder::open(&options.lifetime)?;
         account.can_reach(folder.path())?;
         let programs = Programs::find(major_of_data(&folder.cluster())).await?;
         let password = folder.password(&account)?;
@@ -70,10 +75,11 @@ impl Cluster {
             let port = free_port()?;
             let arguments = settings::arguments(&folder.cluster(), port, wal_compression);
             let log_length = std::fs::metadata(log_of_server(&folder)).map_or(0, |found| found.len());
-            let mut guardian = spawn_guardian(&options.program, &folder, &programs, arguments)?;
-            if until_ready(&mut guardian).await? {
+            let mut guardian = spawn_guardian(&program, &folder, &programs, &arguments)?;
+            if guardian.until_ready().await? {
                 folder.hand_over();
-                return Ok(Self { folder, port, password, guardian });
+                let folder = Arc::new(folder);
+                return Ok(Self { folder, port, password, account, programs, program, arguments, guardian });
             }
             let complaint = complaint_after(&log_of_server(&folder), log_length);
             anyhow::ensure!(
@@ -112,32 +118,45 @@ impl Cluster {
         connection.close().await.context("closing the connection")
     }
 
-    /// Stops the server and waits until it is gone.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
-        drop(self.guardian.stdin.take());
-        let guardian = self.guardian;
-        let waiting = tokio::task::spawn_blocking(move || { guardian }.wait());
-        match tokio::time::timeout(STOP_MAX, waiting).await {
-            Ok(ended) => {
-                let status = ended.context("waiting for the guardian")?.context("waiting for the guardian")?;
-                anyhow::ensure!(status.success(), "the guardian of PostgreSQL ended with {status}");
-                Ok(())
-            }
-            Err(_) => anyhow::bail!("PostgreSQL did not stop within {} s", STOP_MAX.as_secs()),
-        }
+    /// What became of the server, a line at a time. `None`: its guardian is gone, and [`Cluster::revive`] is due.
+    pub async fn news(&mut self) -> Option<String> {
+        self.guardian.news().await
     }
 
-    pub fn folder(&self) -> &DataFolder {
+    /// After the death of the guardian: stops the server that nobody looks after, and starts both again where they were.
+    pub async fn revive(&mut self) -> anyhow::Result<()> {
+        self.guardian.ended().await?;
+        leftover::end(&self.folder.cluster(), &self.programs, &self.account).await?;
+        self.guardian = spawn_guardian(&self.program, &self.folder, &self.programs, &self.arguments)?;
+        let log = log_of_server(&self.folder);
+        anyhow::ensure!(self.guardian.until_ready().await?, "PostgreSQL does not start (log: {})", log.display());
+        Ok(())
+    }
+
+    /// Stops the server and waits until it is gone. What its guardian did not live to do is done here.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        let ended = self.guardian.stop().await?;
+        if !ended.success() {
+            tracing::warn!("the guardian of PostgreSQL ended with {ended}: stopping the server without it");
+            leftover::end(&self.folder.cluster(), &self.programs, &self.account).await?;
+            if self.folder.is_ephemeral() && self.folder.path().exists() {
+                guardian::remove(self.folder.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn folder(&self) -> &Arc<DataFolder> {
         &self.folder
     }
 
     pub fn guardian_pid(&self) -> u32 {
-        self.guardian.id()
+        self.guardian.pid()
     }
 
     /// The server's first process; its backends are its children.
     pub fn server_pid(&self) -> Option<u32> {
-        leftover::postmaster_in(&self.folder.cluster().join("postmaster.pid"))
+        self.folder.server_pid()
     }
 }
 
@@ -181,8 +200,8 @@ fn spawn_guardian(
     program: &Path,
     folder: &DataFolder,
     programs: &Programs,
-    server_arguments: Vec<String>,
-) -> anyhow::Result<Child> {
+    server_arguments: &[String],
+) -> anyhow::Result<GuardianProcess> {
     let mut command = Command::new(program);
     command.arg("guardian").arg("--cluster").arg(folder.cluster()).arg("--log").arg(log_of_server(folder));
     if folder.is_ephemeral() {
@@ -190,29 +209,10 @@ fn spawn_guardian(
     }
     command.arg("--").arg(programs.program("postgres")).args(server_arguments);
     // A group of its own, so that Ctrl-C reaches us and not it: the roles stop first.
-    command.process_group(0).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.process_group(0).current_dir("/");
     // What it has to say belongs beside the server's own words.
     command.stderr(open_log(&log_of_server(folder))?);
-    command.spawn().with_context(|| format!("cannot run {}", program.display()))
-}
-
-/// Waits for the guardian's word. False: the server ended first, and its guardian with it.
-async fn until_ready(guardian: &mut Child) -> anyhow::Result<bool> {
-    let stdout = guardian.stdout.take().context("the guardian has no stdout")?;
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).map(|_| line.trim() == guardian::READY)
-    });
-    match tokio::time::timeout(START_MAX, reading).await {
-        Ok(read) => {
-            let ready = read.context("reading from the guardian")?.context("reading from the guardian")?;
-            if !ready {
-                guardian.wait().context("waiting for the guardian")?;
-            }
-            Ok(ready)
-        }
-        Err(_) => anyhow::bail!("PostgreSQL was not ready within {} s", START_MAX.as_secs()),
-    }
+    GuardianProcess::spawn(command)
 }
 
 /// What the server said last that explains its end, in one line.

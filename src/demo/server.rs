@@ -1,0 +1,114 @@
+//! The stack's PostgreSQL. Question: whose server is it, and who notices when it, or its guardian, dies?
+//!
+//! A dead server is its guardian's affair, a dead guardian is ours: the server is stopped and both are started again.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::stack::StackOptions;
+use crate::database::embedded::{Cluster, DataFolder};
+
+const DATABASE: &str = "checkout";
+const REVIVALS_MAX: u32 = 10;
+const REVIVAL_PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) enum Server {
+    Ours(Kept),
+    /// Somebody else runs it; the folder holds our logs and state.
+    Given(Arc<DataFolder>),
+}
+
+/// A cluster in the hands of a task that watches it. Dropped, the task stops it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    folder: Arc<DataFolder>,
+    stop: DropGuard,
+    keeper: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Server {
+    /// The server and the URL of the stack's database on it.
+    pub(super) async fn start(folder: DataFolder, options: &StackOptions) -> anyhow::Result<(Self, String)> {
+        if let Some(url) = &options.database_url {
+            (options.progress)("using the database of DATABASE_URL");
+            // One connection says why it fails; a pool would only say that it gave up.
+            let connection =
+                PgConnection::connect(url).await.context("cannot connect to the database of DATABASE_URL")?;
+            connection.close().await.context("closing the connection")?;
+            return Ok((Self::Given(Arc::new(folder)), url.clone()));
+        }
+        (options.progress)(&match folder.is_ephemeral() {
+            false => format!("starting PostgreSQL in {}", folder.path().display()),
+            true => "starting PostgreSQL in a temporary folder".to_owned(),
+        });
+        let cluster = Cluster::start_in(folder, options.program.clone()).await?;
+        cluster.create_database(DATABASE).await?;
+        let (url, folder) = (cluster.url(DATABASE), Arc::clone(cluster.folder()));
+        let stop = CancellationToken::new();
+        let keeper = tokio::spawn(keep(cluster, options.progress, stop.clone()));
+        Ok((Self::Ours(Kept { folder, stop: stop.drop_guard(), keeper }), url))
+    }
+
+    pub(super) fn folder(&self) -> &DataFolder {
+        match self {
+            Self::Ours(kept) => &kept.folder,
+            Self::Given(folder) => folder,
+        }
+    }
+
+    /// Of a server of our own, the first process.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Ours(kept) => kept.folder.server_pid(),
+            Self::Given(_) => None,
+        }
+    }
+
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        match self {
+            Self::Ours(Kept { folder, stop, keeper }) => {
+                drop(stop);
+                let stopped = keeper.await.context("the keeper of PostgreSQL panicked")?;
+                drop(folder);
+                stopped
+            }
+            Self::Given(_) => Ok(()),
+        }
+    }
+}
+
+async fn keep(mut cluster: Cluster, progress: fn(&str), stop: CancellationToken) -> anyhow::Result<()> {
+    let log = cluster.folder().log_of("postgres").display().to_string();
+    let mut revivals = 0;
+    loop {
+        tokio::select! {
+            news = cluster.news() => match news {
+                Some(line) => progress(&format!("postgres {line} (log: {log})")),
+                None if revivals == REVIVALS_MAX => {
+                    progress(&format!("the guardian of postgres died {revivals} times: left alone (log: {log})"));
+                    stop.cancelled().await;
+                }
+                None => {
+                    revivals += 1;
+                    progress(&format!("the guardian of postgres died, stops and starts again with it (log: {log})"));
+                    tokio::select! {
+                        revived = cluster.revive() => match revived {
+                            Ok(()) => progress("postgres runs again, with another guardian"),
+                            Err(error) => {
+                                progress(&format!("postgres did not start: {error:#}"));
+                                let _ = tokio::time::timeout(REVIVAL_PAUSE, stop.cancelled()).await;
+                            }
+                        },
+                        () = stop.cancelled() => {}
+                    }
+                }
+            },
+            () = stop.cancelled() => return cluster.stop().await,
+        }
+    }
+}

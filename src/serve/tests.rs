@@ -1,0 +1,142 @@
+//! Slow, idle and half-closed clients, over real connections.
+
+use axum::routing::get;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+    task::JoinHandle,
+};
+
+use super::*;
+
+/// Never reached: a test that waits this long has failed.
+const LONG: Duration = Duration::from_secs(60);
+const PATIENT: Limits = Limits { connections: 8, head: LONG, last_answers: LONG };
+const REQUEST: &[u8] = b"GET /slow HTTP/1.1\r\nHost: shop\r\n\r\n";
+
+/// A server whose one answer waits until it may go.
+struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+    asked: Arc<Notify>,
+    go: Arc<Notify>,
+}
+
+impl Server {
+    async fn start(limits: Limits) -> Self {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let slow = {
+            let (asked, go) = (Arc::clone(&asked), Arc::clone(&go));
+            async move || {
+                asked.notify_one();
+                go.notified().await;
+                "done"
+            }
+        };
+        let router = Router::new().route("/slow", get(slow)).route("/", get(async || "here"));
+        let serving = tokio::spawn(serve_within(limits, listener, router, stop.clone()));
+        Self { address, stop, serving, asked, go }
+    }
+
+    async fn client(&self, sends: &[u8]) -> TcpStream {
+        let mut client = TcpStream::connect(self.address).await.unwrap();
+        client.write_all(sends).await.unwrap();
+        client
+    }
+
+    async fn stopped(self) {
+        self.stop.cancel();
+        tokio::time::timeout(LONG / 2, self.serving).await.expect("it stops").unwrap();
+    }
+}
+
+/// Everything until the server closes the connection, in order or not.
+async fn until_closed(mut client: TcpStream) -> String {
+    let mut read = Vec::new();
+    let _reset_is_closed_too =
+        tokio::time::timeout(LONG / 2, client.read_to_end(&mut read)).await.expect("it is closed");
+    String::from_utf8(read).unwrap()
+}
+
+async fn one_answer(client: &mut TcpStream) -> String {
+    let mut read = [0; 1024];
+    let length = client.read(&mut read).await.unwrap();
+    String::from_utf8_lossy(&read[..length]).into_owned()
+}
+
+#[tokio::test]
+async fn half_a_head_and_silence_are_closed_after_a_time() {
+    let server = Server::start(Limits { head: Duration::from_millis(50), ..PATIENT }).await;
+    for sent in [&b""[..], b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n"] {
+        until_closed(server.client(sent).await).await;
+    }
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_request_under_way_is_answered_and_an_idle_connection_does_not_delay_the_stop() {
+    let server = Server::start(PATIENT).await;
+    let mut idle = server.client(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n").await;
+    assert!(one_answer(&mut idle).await.ends_with("here"));
+    let silent = server.client(b"").await;
+    let waiting = server.client(REQUEST).await;
+    server.asked.notified().await;
+    server.stop.cancel();
+    assert_eq!(until_closed(idle).await, "");
+    assert_eq!(until_closed(silent).await, "");
+    TcpStream::connect(server.address).await.expect_err("nobody is let in any more");
+    server.go.notify_one();
+    assert!(until_closed(waiting).await.ends_with("done"));
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_finishes_delays_the_stop_only_so_long() {
+    let server = Server::start(Limits { last_answers: Duration::from_millis(50), ..PATIENT }).await;
+    let half = server.client(b"GET / HTTP/1.1\r\nHost:").await;
+    let waiting = server.client(REQUEST).await;
+    server.asked.notified().await;
+    server.stopped().await;
+    until_closed(half).await;
+    assert_eq!(until_closed(waiting).await, "");
+}
+
+#[tokio::test]
+async fn one_connection_too_many_waits_for_its_turn() {
+    let server = Server::start(Limits { connections: 1, ..PATIENT }).await;
+    let first = server.client(REQUEST).await;
+    server.asked.notified().await;
+    let second = server.client(b"GET / HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n").await;
+    let mut second = tokio::spawn(until_closed(second));
+    tokio::time::timeout(Duration::from_millis(50), &mut second).await.expect_err("there is no room for it");
+    server.go.notify_one();
+    drop(first);
+    assert!(second.await.unwrap().ends_with("here"));
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_client_that_said_everything_still_gets_its_answer() {
+    let server = Server::start(PATIENT).await;
+    let mut client = server.client(REQUEST).await;
+    client.shutdown().await.unwrap();
+    server.asked.notified().await;
+    server.go.notify_one();
+    assert!(until_closed(client).await.ends_with("done"));
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_refused() {
+    let server = Server::start(PATIENT).await;
+    let mut head = b"GET / HTTP/1.1\r\nHost: shop\r\nX-Long: ".to_vec();
+    head.resize(head.len() + 2 * BUFFER_BYTES_MAX, b'a');
+    let mut client = TcpStream::connect(server.address).await.unwrap();
+    let _closed_while_we_send = client.write_all(&head).await;
+    let answer = until_closed(client).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    server.stopped().await;
+}
