@@ -117,3 +117,6 @@ pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequ
 fn time_left(limits: Limits, share: f64) -> Duration {
     limits.answer_by.saturating_duration_since(Instant::now()).mul_f64(share).max(SEND_TIME_MIN)
 }
+
+#[cfg(test)]
+mod tests;

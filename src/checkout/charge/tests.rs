@@ -1,0 +1,187 @@
+use serde_json::{Value, json};
+use time::{OffsetDateTime, macros::datetime};
+use uuid::Uuid;
+use wiremock::{
+    Mock, MockServer, ResponseTemplate,
+    matchers::{method, path},
+};
+
+use super::*;
+use crate::{
+    config::GatewayClientArgs,
+    idempotency::key::ScopeDigest,
+    ids::AttemptId,
+    money::{Currency, Money},
+};
+
+const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
+const HOUR: time::Duration = time::Duration::HOUR;
+
+/// A gateway that answers charges with these one after the other, the last one for ever, and its search with `found`.
+struct Gateway {
+    server: MockServer,
+    client: GatewayClient,
+}
+
+impl Gateway {
+    async fn with(answers: Vec<ResponseTemplate>, found: Value) -> Self {
+        let server = MockServer::start().await;
+        let search = json!({"object": "search_result", "data": found, "has_more": false});
+        Mock::given(method("GET"))
+            .and(path("/v1/payment_intents/search"))
+            .respond_with(ResponseTemplate::new(200).set_body_json(search))
+            .mount(&server)
+            .await;
+        let last = answers.len() - 1;
+        for (place, answer) in answers.into_iter().enumerate() {
+            let mock = Mock::given(method("POST")).and(path("/v1/payment_intents")).respond_with(answer);
+            if place == last { mock } else { mock.up_to_n_times(1) }.mount(&server).await;
+        }
+        let args = GatewayClientArgs { gateway_url: server.uri(), gateway_key: "sk_test_x".to_owned() };
+        Self { client: GatewayClient::new(&args).unwrap(), server }
+    }
+
+    async fn charge(&self, claim: &Claim) -> Charged {
+        let limits = Limits::of(claim, &timing(), Instant::now());
+        charge(&self.client, claim, &request(), limits).await
+    }
+
+    /// What arrived, as `POST` and `GET` in order.
+    async fn arrived(&self) -> Vec<String> {
+        self.server.received_requests().await.unwrap().iter().map(|request| request.method.to_string()).collect()
+    }
+}
+
+fn timing() -> Timing {
+    Timing { lease_ms: 15_000, answer_ms: 8_000, gateway_budget_ms: 2_000, key_expiry_hours: 72, resend_hours: 23 }
+}
+
+fn request() -> ChargeRequest {
+    ChargeRequest {
+        key: "chk_1".to_owned(),
+        amount: Money::new(4299, Currency::Eur).unwrap(),
+        payment_method: "pm_card_visa".to_owned(),
+        reference: None,
+    }
+}
+
+/// A fresh claim; its first send was `age` ago, and an earlier owner may have made it.
+fn claim(age: time::Duration, maybe_sent: bool) -> Claim {
+    Claim {
+        digest: ScopeDigest([1; 32]),
+        day: NOW.date(),
+        fence: 1,
+        attempt: AttemptId::mint(),
+        tries: 0,
+        resource_id: Uuid::nil(),
+        frozen: String::new(),
+        maybe_sent,
+        lease_until: NOW + time::Duration::seconds(15),
+        first_sent_at: NOW - age,
+        now: NOW,
+    }
+}
+
+fn intent(status: &str) -> Value {
+    let created = (NOW - HOUR).unix_timestamp();
+    json!({"id": "pi_1", "status": status, "amount": 4299, "currency": "eur", "created": created})
+}
+
+fn ok() -> ResponseTemplate {
+    ResponseTemplate::new(200).set_body_json(intent("succeeded"))
+}
+
+fn approved() -> Charged {
+    Charged::Known(Outcome::Approved { gateway_id: "pi_1".to_owned() })
+}
+
+#[tokio::test]
+async fn a_first_charge_is_sent_at_once_and_a_doubtful_one_once_more() {
+    let gateway = Gateway::with(vec![ok()], json!([])).await;
+    assert_eq!(gateway.charge(&claim(time::Duration::ZERO, false)).await, approved());
+    assert_eq!(gateway.arrived().await, ["POST"]);
+
+    let gateway = Gateway::with(vec![ResponseTemplate::new(502), ok()], json!([])).await;
+    assert_eq!(gateway.charge(&claim(time::Duration::ZERO, false)).await, approved());
+    let sent = gateway.server.received_requests().await.unwrap();
+    assert_eq!(sent.len(), 2);
+    assert_eq!(
+        (&sent[0].body, sent[0].headers.get("idempotency-key")),
+        (&sent[1].body, sent[1].headers.get("idempotency-key"))
+    );
+}
+
+#[tokio::test]
+async fn two_sends_are_all_and_what_they_leave_open_is_unknown() {
+    let gateway = Gateway::with(vec![ResponseTemplate::new(502)], json!([])).await;
+    let charged = gateway.charge(&claim(time::Duration::ZERO, false)).await;
+    assert!(matches!(charged, Charged::Known(Outcome::Unknown { .. })), "{charged:?}");
+    assert_eq!(gateway.arrived().await, ["POST", "POST"]);
+
+    // Doubt stays: the second send certainly did not arrive, the first may have.
+    let limited = ResponseTemplate::new(429);
+    let gateway = Gateway::with(vec![ResponseTemplate::new(502), limited], json!([])).await;
+    let charged = gateway.charge(&claim(time::Duration::ZERO, false)).await;
+    assert!(matches!(charged, Charged::Known(Outcome::Unknown { .. })), "{charged:?}");
+}
+
+#[tokio::test]
+async fn a_recorded_failure_is_not_asked_for_again() {
+    let recorded = ResponseTemplate::new(500).insert_header("stripe-should-retry", "false");
+    let gateway = Gateway::with(vec![recorded], json!([])).await;
+    let charged = gateway.charge(&claim(time::Duration::ZERO, false)).await;
+    assert!(matches!(charged, Charged::Known(Outcome::Unknown { frozen: true, .. })), "{charged:?}");
+    assert_eq!(gateway.arrived().await, ["POST"]);
+}
+
+#[tokio::test]
+async fn a_wait_that_outlasts_the_budget_is_passed_on_to_the_client() {
+    let later = ResponseTemplate::new(429).insert_header("retry-after", "60");
+    let gateway = Gateway::with(vec![later], json!([])).await;
+    let charged = gateway.charge(&claim(time::Duration::ZERO, false)).await;
+    let Charged::Known(Outcome::NotSent { retry_after, .. }) = charged else { panic!("{charged:?}") };
+    assert_eq!(retry_after, Some(Duration::from_secs(60)));
+    assert_eq!(gateway.arrived().await, ["POST"]);
+}
+
+#[tokio::test]
+async fn after_an_earlier_owner_the_gateway_is_asked_before_anything_is_sent() {
+    let gateway = Gateway::with(vec![ok()], json!([intent("succeeded")])).await;
+    assert_eq!(gateway.charge(&claim(HOUR, true)).await, approved());
+    assert_eq!(gateway.arrived().await, ["GET"]);
+
+    let gateway = Gateway::with(vec![ok()], json!([])).await;
+    assert_eq!(gateway.charge(&claim(HOUR, true)).await, approved());
+    assert_eq!(gateway.arrived().await, ["GET", "POST"]);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_once_the_gateway_may_have_forgotten_the_key() {
+    for (age, expected) in [
+        (HOUR * 22, None),
+        (HOUR * 23, Some(false)),
+        (HOUR * 24 - time::Duration::SECOND, Some(false)),
+        (HOUR * 24, Some(true)),
+    ] {
+        let gateway = Gateway::with(vec![ok()], json!([])).await;
+        let charged = gateway.charge(&claim(age, true)).await;
+        match (expected, &charged) {
+            (None, charged) => assert_eq!(*charged, approved()),
+            (Some(false), Charged::Known(Outcome::Unknown { .. })) | (Some(true), Charged::Untellable) => {
+                assert_eq!(gateway.arrived().await, ["GET"], "{age}");
+            }
+            (Some(_), _) => panic!("{age}: {charged:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_once_the_lease_is_nearly_over() {
+    let gateway = Gateway::with(vec![ok()], json!([])).await;
+    for lease_left in [time::Duration::ZERO, -time::Duration::HOUR, time::Duration::seconds(2)] {
+        let late = Claim { lease_until: NOW + lease_left, ..claim(time::Duration::ZERO, false) };
+        let charged = gateway.charge(&late).await;
+        assert!(matches!(charged, Charged::Known(Outcome::NotSent { .. })), "{charged:?}");
+    }
+    assert!(gateway.arrived().await.is_empty());
+}
