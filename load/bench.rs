@@ -1,9 +1,9 @@
 //! The benchmark. Question: what does grouping commits buy, and what does an order cost?
 //!
-//! Every batch limit gets a stack of its own, an empty database, the same phases and, after each phase, the same check: as
-//! many orders in the database and captures at the gateway as phones were told "201".
+//! Every setting gets a stack of its own, an empty database, the same phases and, after each phase, the same check: as many
+//! orders in the database and captures at the gateway as phones were told "201". At the end the whole stack is audited.
 
-use std::{num::NonZero, path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
@@ -12,17 +12,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     drive::{self, Loop, Phase},
+    machine::Machine,
     orders::Orders,
     report::{BUILD, BooksCheck, PhaseReport, Report, Side},
+    setting::Setting,
     stand::{Books, Stand, Written},
     text,
     verdict::Verdict,
 };
 
 pub(crate) const BENCH_HELP: &str = "\
+Each setting is a batch limit and a number of lanes, the transactions that may run at once: LIMITxLANES. Without lanes, limit 1
+gets 8 and any other 1. A transaction pair per order in one single lane would be a serial program, and beating it no feat: the
+plain path is given as many lanes as two processors can use, and each side a pool in which no lane waits for a connection.
+
+A rate is held when every order due in the window was answered 201, at the latest 250 ms after the window, and none was dropped.
+
 Examples:
   load bench
   load bench --rate 3500 --seconds 30 --expect-rate 3500 --json bench.json
+  load bench --batch-limits 1x1,1x4,1x16,256x1 --closed
   load bench --against http://127.0.0.1:8080 --secret \"$CHECKOUT_SECRET\"
 
 Exit code: 0 held, 1 --expect-rate missed, 3 no valid figures.";
@@ -51,6 +60,9 @@ struct LoadArgs {
     /// Only the closed loop.
     #[arg(long)]
     closed: bool,
+    /// Run the open loop even where the closed loop found less than its rate: it can only show a growing queue.
+    #[arg(long, conflicts_with = "closed")]
+    force_open: bool,
     /// Also write everything that was found to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -60,9 +72,10 @@ struct LoadArgs {
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     load: LoadArgs,
-    /// Most requests that share a transaction, one stack for each number. 1 is one transaction pair per order.
-    #[arg(long, value_delimiter = ',', default_value = "1,256", value_name = "N,…")]
-    batch_limits: Vec<NonZero<usize>>,
+    /// Most requests that share a transaction and, after an x, its lanes; one stack for each. Limit 1 is one transaction pair
+    /// per order.
+    #[arg(long, value_delimiter = ',', default_value = "1x8,256x1", value_name = "LIMIT[xLANES],…")]
+    batch_limits: Vec<Setting>,
     /// Exit with 1 unless the open loop of the last batch limit held this many orders per second and dropped none.
     #[arg(long, value_name = "N", conflicts_with = "closed")]
     expect_rate: Option<u32>,
@@ -87,13 +100,14 @@ pub(crate) async fn bench(args: BenchArgs, stop: CancellationToken) -> anyhow::R
     if let Some(expected) = args.expect_rate {
         anyhow::ensure!(expected <= args.load.rate, "--expect-rate {expected} is more than --rate {}", args.load.rate);
     }
+    args.load.introduce();
     let mut sides = Vec::new();
     if let (Some(url), Some(secret)) = (args.against, args.secret) {
         sides.push(side(Stand::of_others(&url, secret)?, &args.load, &stop).await?);
     } else {
-        for batch_limit in args.batch_limits {
-            eprintln!("  a stack with batch limit {batch_limit}:");
-            sides.push(side(Stand::stack(batch_limit.get(), &stop).await?, &args.load, &stop).await?);
+        for setting in args.batch_limits {
+            eprintln!("  a stack with {setting}:");
+            sides.push(side(Stand::stack(setting, &stop).await?, &args.load, &stop).await?);
         }
     }
     let report = args.load.report(sides);
@@ -102,6 +116,7 @@ pub(crate) async fn bench(args: BenchArgs, stop: CancellationToken) -> anyhow::R
 }
 
 pub(crate) async fn harness(args: HarnessArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
+    args.load.introduce();
     let report = args.load.report(vec![side(Stand::null_server().await?, &args.load, &stop).await?]);
     let mut verdict = Verdict::of(&report, None);
     if let (Some(most_us), Verdict::Held) = (args.expect_cpu_us, &verdict) {
@@ -127,34 +142,53 @@ impl LoadArgs {
         loops.into_iter().map(phase).collect()
     }
 
+    /// What every figure below depends on.
+    fn introduce(&self) {
+        let (version, machine) = (env!("CARGO_PKG_VERSION"), Machine::read());
+        println!("load {version}, {BUILD} build, {machine}; {} connections of the phones", self.connections);
+    }
+
     fn report(&self, sides: Vec<Side>) -> Report {
         Report {
             connections: usize::from(self.connections),
             seconds: self.seconds as f64,
             warmup_seconds: self.warmup_seconds as f64,
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
+            machine: Machine::read(),
             build: BUILD,
             sides,
         }
     }
 }
 
-/// Puts one stand through all phases, and takes it down whatever came of it.
+/// Puts one stand through all phases and the audit, and takes it down whatever came of it.
 async fn side(stand: Stand, load: &LoadArgs, stop: &CancellationToken) -> anyhow::Result<Side> {
     println!("{}", stand.name);
-    let phases = tokio::select! {
-        phases = all_phases(&stand, load) => phases,
+    let mut side = Side {
+        name: stand.name.clone(),
+        server: stand.described.clone(),
+        phases: Vec::new(),
+        skipped: None,
+        audit: None,
+    };
+    if let Some(server) = &side.server {
+        println!("{}", text::server(server));
+    }
+    let done = tokio::select! {
+        done = measured(&stand, load, &mut side) => done,
         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the end")),
     };
-    let name = stand.name.clone();
     stand.stop().await?;
-    Ok(Side { name, phases: phases? })
+    done.map(|()| side)
 }
 
-async fn all_phases(stand: &Stand, load: &LoadArgs) -> anyhow::Result<Vec<PhaseReport>> {
+async fn measured(stand: &Stand, load: &LoadArgs, side: &mut Side) -> anyhow::Result<()> {
     let orders = Orders::of_customers(load.customers, &stand.secret, stand.server)?;
-    let mut reports = Vec::new();
     for phase in load.phases() {
+        if let Some(why) = too_much(&phase, &side.phases).filter(|_| !load.force_open) {
+            println!("  {}\n    {why} (--force-open runs it)", phase.looped);
+            side.skipped = Some(why);
+            continue;
+        }
         let before = written(stand.books.as_ref()).await?;
         let driven = drive::run(&phase, stand.server, &orders, &stand.watched).await?;
         let after = written(stand.books.as_ref()).await?;
@@ -166,9 +200,22 @@ async fn all_phases(stand: &Stand, load: &LoadArgs) -> anyhow::Result<Vec<PhaseR
         let report = PhaseReport::new(&phase, driven, books);
         // A run of many minutes shows what it has.
         print!("{}", text::phase(&report));
-        reports.push(report);
+        side.phases.push(report);
     }
-    Ok(reports)
+    if let Some(books) = &stand.books {
+        eprintln!("  auditing");
+        let found = books.audit().await?;
+        println!("  audit: {found}");
+        side.audit = Some(found);
+    }
+    Ok(())
+}
+
+/// An open loop beyond the capacity just found would measure its own queue.
+fn too_much(phase: &Phase, before: &[PhaseReport]) -> Option<String> {
+    let (Loop::Open { rate_per_s }, Some(closed)) = (phase.looped, before.last()) else { return None };
+    let capacity = closed.counted.orders_per_s;
+    (capacity < f64::from(rate_per_s)).then(|| format!("skipped: capacity {capacity:.0}/s is below the rate"))
 }
 
 async fn written(books: Option<&Books>) -> anyhow::Result<Option<Written>> {
@@ -182,16 +229,34 @@ fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow:
     #[derive(Serialize)]
     struct Published<'a> {
         verdict: String,
+        cautions: &'a [String],
         #[serde(flatten)]
         report: &'a Report,
     }
-    print!("\n{}\n{verdict}\n", text::table(report));
-    for caution in report.cautions() {
-        println!("caution: {caution}");
-    }
+    let cautions = report.cautions();
+    print!("\n{}\n{}\n", text::table(report), verdict.with_cautions(&cautions));
     if let Some(file) = json {
-        let text = serde_json::to_string_pretty(&Published { verdict: verdict.to_string(), report })?;
+        let published = Published { verdict: verdict.to_string(), cautions: &cautions, report };
+        let text = serde_json::to_string_pretty(&published)?;
         std::fs::write(&file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(verdict.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::phase_report;
+
+    #[test]
+    fn an_open_loop_is_skipped_when_the_capacity_is_below_its_rate_and_not_otherwise() {
+        let phase =
+            |looped| Phase { looped, connections: 1, warmup: Duration::ZERO, lasting: Duration::ZERO, queue_limit: 1 };
+        let open = phase(Loop::Open { rate_per_s: 3500 });
+        let why = too_much(&open, &[phase_report(900.4, Loop::Closed)]);
+        assert_eq!(why.as_deref(), Some("skipped: capacity 900/s is below the rate"));
+        assert_eq!(too_much(&open, &[phase_report(3500.0, Loop::Closed)]), None);
+        assert_eq!(too_much(&open, &[]), None, "nothing is known");
+        assert_eq!(too_much(&phase(Loop::Closed), &[phase_report(900.0, Loop::Closed)]), None);
+    }
 }

@@ -3,6 +3,8 @@
 //! In the closed loop every connection sends its next order when the last one is answered: it finds the capacity, and its
 //! latency says little, because a slow server slows its own callers down. In the open loop orders come by the clock,
 //! as they do from people.
+//!
+//! Everything ends with the window: what was not sent shortly after it is given up and counted.
 
 use std::{
     net::SocketAddr,
@@ -21,7 +23,7 @@ use crate::{
     arrivals::Arrivals,
     cpu::{Accounts, Spent, Watched},
     line::Line,
-    measure::{Counted, Ended, Taken, Tally, window},
+    measure::{Counted, Ended, ON_TIME, Taken, Tally, window},
     orders::Orders,
     queue::{Put, Queue},
 };
@@ -29,7 +31,7 @@ use crate::{
 /// Tokio's timer cannot do better, and 3 or 4 orders due within one millisecond are sent together.
 const TICK: Duration = Duration::from_millis(1);
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-/// Longer than the server's own limits on an answer: what is open after that will stay open.
+/// Longer than the server's own limits on an answer: what is open this long after the window will stay open.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -119,15 +121,27 @@ pub(crate) async fn run(
     sleep_until(window.start.into()).await;
     let before = accounts(watched).await?;
     watch(phase, &shared, started).await;
+    shared.tally().window_ended(shared.queue.waiting());
     let after = accounts(watched).await?;
-    // Tasks that are still waiting for an answer after this are ended with the set; their orders stay unanswered.
-    let drained = timeout(DRAIN_MAX, async { while tasks.join_next().await.is_some() {} }).await;
-    if drained.is_err() {
-        eprintln!("  {}: orders without an answer {} s after the last tap", phase.looped, DRAIN_MAX.as_secs());
-        tasks.shutdown().await;
-    }
-    let counted = shared.tally().close(shared.queue.waiting());
+    // What is answered later than this changes no figure, so what was not even sent by then is given up: an overloaded server
+    // would be busy with it for as long again.
+    sleep_until((window.end + ON_TIME).into()).await;
+    let abandoned = shared.queue.abandon();
+    drain(phase, &shared, &mut tasks).await;
+    let counted = shared.tally().close(abandoned + shared.queue.waiting());
     Ok(Driven { counted, spent: after.since(&before) })
+}
+
+/// Waits for the answers that are under way. What is open at the end is cut off, and stays unanswered.
+async fn drain(phase: &Phase, shared: &Shared, tasks: &mut JoinSet<()>) {
+    let since = Instant::now();
+    while timeout(PROGRESS_EVERY, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
+        let (waited_s, open) = (since.elapsed().as_secs(), shared.tally().open());
+        eprintln!("  {}: {open} orders without an answer {waited_s} s after the last tap", phase.looped);
+        if since.elapsed() >= DRAIN_MAX {
+            return tasks.shutdown().await;
+        }
+    }
 }
 
 /// Reading all of `/proc` takes milliseconds, and orders are due meanwhile.
@@ -165,6 +179,7 @@ async fn tick(shared: Arc<Shared>, mut arrivals: Arrivals, started: Instant, tak
         while let Some(offset) = arrivals.pop_due(now.duration_since(started)) {
             let due = started + offset;
             let mut tally = shared.tally();
+            tally.scheduled(due);
             tally.ticked(due, now);
             if shared.queue.put(due) == Put::Full {
                 tally.dropped();
@@ -188,6 +203,7 @@ async fn closed(shared: Arc<Shared>, line: Line) {
         if now >= shared.until {
             return;
         }
+        shared.tally().scheduled(now);
         send(&shared, &mut line, &mut random, now).await;
     }
 }

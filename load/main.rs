@@ -5,23 +5,34 @@ mod bench; // `load bench`, `load harness`
 mod cpu; // what it cost, by process
 mod drive; // one phase: closed or open loop
 mod line; // one keep-alive connection
+mod machine; // where the figures were taken
 mod measure; // latency from the moment a tap was due
-mod null_server;
+mod null_server; // a server that does nothing
 mod orders; // what is sent
 mod queue; // taps that wait for a free connection
 mod report; // the figures of a run
+mod setting; // batch limit, lanes and pool of one side
 mod stand; // the server under load, and its books
 mod text; // the same, for people
-mod verdict; // may they be believed, are they good enough // a server that does nothing
+mod verdict; // may they be believed, are they good enough
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
+const HELP: &str = "\
+`load harness` tells how much of a measured order is the harness's own: the same phases against a server that answers at once.
+Run it on a new machine first; whatever it takes there is missing from every figure of `load bench`.
+
+Examples:
+  load bench --rate 3500 --seconds 30
+  load harness --rate 3500 --seconds 10
+  load bench --help";
+
 /// Load for the checkout, from outside.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Example:\n  load bench --rate 3500 --seconds 30")]
+#[command(name = "load", version, after_help = HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

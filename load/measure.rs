@@ -3,6 +3,9 @@
 //! An order's latency starts when it was *due*, not when it could be sent: a wait for a free connection is a wait that the
 //! customer feels (leaving it out is called coordinated omission). Warm-up orders are in the totals, which are checked
 //! against the database, and not in the latencies.
+//!
+//! The throughput counts answers within the window, whenever they were due. Whether a rate was held is another question: it
+//! asks of every order that was due in the window whether it was bought, and no later than [`ON_TIME`] after the window.
 
 use std::{
     collections::BTreeMap,
@@ -16,6 +19,9 @@ use serde::Serialize;
 
 /// Longest latency told apart from longer ones.
 const LATENCY_MAX_US: u64 = 120_000_000;
+/// How long after the window its last orders may be answered. A server that falls behind by one part in a hundred is later
+/// than this after half a minute.
+pub(crate) const ON_TIME: Duration = Duration::from_millis(250);
 /// Percentiles are right to one part in a thousand.
 const DIGITS: u8 = 3;
 
@@ -60,7 +66,10 @@ pub(crate) struct Tally {
     sent: u64,
     answered: u64,
     done_in_window: u64,
+    due_in_window: u64,
+    due_on_time: u64,
     dropped: u64,
+    backlog: Backlog,
 }
 
 impl Tally {
@@ -75,8 +84,16 @@ impl Tally {
             sent: 0,
             answered: 0,
             done_in_window: 0,
+            due_in_window: 0,
+            due_on_time: 0,
             dropped: 0,
+            backlog: Backlog::default(),
         })
+    }
+
+    /// An order of the schedule, whatever will become of it.
+    pub(crate) fn scheduled(&mut self, due: Instant) {
+        self.due_in_window += u64::from(self.window.contains(&due));
     }
 
     /// An order that is about to be sent. Every such call must be followed by one of [`Tally::record`], or the order
@@ -97,6 +114,7 @@ impl Tally {
         if self.window.contains(&taken.due) {
             self.latency.saturating_record(microseconds(taken.due, taken.done));
             self.send_lag.saturating_record(microseconds(taken.due, taken.sent));
+            self.due_on_time += u64::from(taken.done <= self.window.end + ON_TIME);
         }
     }
 
@@ -112,6 +130,16 @@ impl Tally {
         self.dropped += 1;
     }
 
+    /// The end of the window: what is open now is the backlog.
+    pub(crate) fn window_ended(&mut self, queued: u64) {
+        self.backlog = Backlog { queued, unanswered: self.open() };
+    }
+
+    /// Sent and not answered.
+    pub(crate) fn open(&self) -> u64 {
+        self.sent - self.answered
+    }
+
     pub(crate) fn answered(&self) -> u64 {
         self.answered
     }
@@ -120,8 +148,8 @@ impl Tally {
         self.dropped
     }
 
-    /// Closes the account. `left_queued` orders were due and never got a connection.
-    pub(crate) fn close(&self, left_queued: u64) -> Counted {
+    /// Closes the account. `never_sent` orders were due and never got a connection.
+    pub(crate) fn close(&self, never_sent: u64) -> Counted {
         let orders = self.ended.get(&Ended::Status(201)).copied().unwrap_or(0);
         let errors = self.ended.iter().filter(|(ended, _)| **ended != Ended::Status(201));
         let window_s = (self.window.end - self.window.start).as_secs_f64();
@@ -133,7 +161,11 @@ impl Tally {
             send_lag_ms: Quantiles::of(&self.send_lag),
             ticker_lag_ms: Quantiles::of(&self.ticker_lag),
             dropped: self.dropped,
-            unanswered: self.sent - self.answered + left_queued,
+            due_in_window: self.due_in_window,
+            due_on_time: self.due_on_time,
+            held_per_s: self.due_on_time as f64 / window_s.max(f64::MIN_POSITIVE),
+            backlog: self.backlog,
+            unanswered: self.open() + never_sent,
             errors: errors.map(|(ended, count)| (ended.to_string(), *count)).collect(),
         }
     }
@@ -153,8 +185,23 @@ pub(crate) struct Counted {
     /// From due to noticed by the ticker.
     pub(crate) ticker_lag_ms: Quantiles,
     pub(crate) dropped: u64,
+    /// Orders the schedule had for the window.
+    pub(crate) due_in_window: u64,
+    /// Those of them that were answered 201, and no later than [`ON_TIME`] after the window.
+    pub(crate) due_on_time: u64,
+    /// The rate that was held: those orders by the window's length.
+    pub(crate) held_per_s: f64,
+    pub(crate) backlog: Backlog,
+    /// Sent and never answered, or given up after the window without having been sent.
     pub(crate) unanswered: u64,
     pub(crate) errors: BTreeMap<String, u64>,
+}
+
+/// What was left to do when the window ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Backlog {
+    pub(crate) queued: u64,
+    pub(crate) unanswered: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -182,68 +229,4 @@ pub(crate) fn window(started: Instant, warmup: Duration, lasting: Duration) -> R
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    fn tally(started: Instant) -> Tally {
-        Tally::new(window(started, 1000 * MS, 1000 * MS)).unwrap()
-    }
-
-    fn take(tally: &mut Tally, started: Instant, due: u32, sent: u32, done: u32, ended: Ended) {
-        tally.sending();
-        tally.record(Taken { due: started + due * MS, sent: started + sent * MS, done: started + done * MS, ended });
-    }
-
-    #[test]
-    fn latency_starts_when_the_order_was_due_not_when_it_was_sent() {
-        let started = Instant::now();
-        let mut tally = tally(started);
-        // Waited 300 ms for a connection, was answered 20 ms after it got one.
-        take(&mut tally, started, 1100, 1400, 1420, Ended::Status(201));
-        let counted = tally.close(0);
-        assert!((counted.latency_ms.p50 - 320.0).abs() < 0.5, "{:?}", counted.latency_ms);
-        assert!((counted.send_lag_ms.max - 300.0).abs() < 0.5, "{:?}", counted.send_lag_ms);
-    }
-
-    #[test]
-    fn warm_up_and_drain_are_in_the_totals_and_not_in_the_figures() {
-        let started = Instant::now();
-        let mut tally = tally(started);
-        take(&mut tally, started, 10, 10, 900, Ended::Status(201)); // warm-up
-        take(&mut tally, started, 990, 990, 1010, Ended::Status(201)); // due before, done inside: throughput only
-        take(&mut tally, started, 1500, 1500, 1504, Ended::Status(201)); // inside
-        take(&mut tally, started, 1999, 1999, 2500, Ended::Status(201)); // due inside, done after: latency only
-        let counted = tally.close(0);
-        assert_eq!((counted.orders, counted.orders_in_window), (4, 2));
-        assert!((counted.orders_per_s - 2.0).abs() < 1e-9);
-        assert!((counted.latency_ms.max - 501.0).abs() < 1.0, "{:?}", counted.latency_ms);
-        assert!((counted.latency_ms.p50 - 4.0).abs() < 0.1, "{:?}", counted.latency_ms);
-    }
-
-    #[test]
-    fn a_quick_refusal_is_an_error_and_not_a_fast_order() {
-        let started = Instant::now();
-        let mut tally = tally(started);
-        take(&mut tally, started, 1100, 1100, 1101, Ended::Status(503));
-        take(&mut tally, started, 1100, 1100, 1101, Ended::Broken);
-        take(&mut tally, started, 1100, 1100, 1150, Ended::Status(201));
-        let counted = tally.close(0);
-        assert_eq!((counted.orders, counted.orders_in_window), (1, 1));
-        assert_eq!(counted.errors, BTreeMap::from([("503".to_owned(), 1), ("connection broken".to_owned(), 1)]));
-        assert!((counted.latency_ms.p50 - 50.0).abs() < 0.1);
-    }
-
-    #[test]
-    fn what_was_sent_and_never_answered_is_counted_with_what_stayed_queued() {
-        let started = Instant::now();
-        let mut tally = tally(started);
-        tally.sending();
-        tally.sending();
-        tally.dropped();
-        take(&mut tally, started, 1100, 1100, 1150, Ended::Status(201));
-        let counted = tally.close(5);
-        assert_eq!((counted.orders, counted.unanswered, counted.dropped), (1, 7, 1));
-    }
-}
+mod tests;

@@ -49,6 +49,11 @@ impl Queue {
         self.takers.add_permits(takers);
     }
 
+    /// Gives up what still waits, and says how many that were: takers find nothing more.
+    pub(crate) fn abandon(&self) -> u64 {
+        std::mem::take(&mut *self.lock()).len() as u64
+    }
+
     pub(crate) fn waiting(&self) -> u64 {
         self.lock().len() as u64
     }
@@ -79,5 +84,16 @@ mod tests {
             assert_eq!(queue.take().await, Some(due(ms)));
         }
         assert_eq!((queue.take().await, queue.take().await, queue.waiting()), (None, None, 0));
+    }
+
+    #[tokio::test]
+    async fn orders_that_were_given_up_are_counted_and_never_handed_out() {
+        let queue = Queue::new(3);
+        for _ in 0..3 {
+            assert_eq!(queue.put(Instant::now()), Put::Queued);
+        }
+        queue.close(1);
+        assert_eq!((queue.abandon(), queue.abandon()), (3, 0));
+        assert_eq!((queue.take().await, queue.waiting()), (None, 0));
     }
 }

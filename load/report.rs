@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use checkout::audit;
 use serde::Serialize;
 
 use crate::{
     cpu::Spent,
     drive::{Driven, Loop, Phase},
+    machine::Machine,
     measure::Counted,
+    setting::Setting,
 };
 
 /// Everything one run found.
@@ -16,7 +19,8 @@ pub(crate) struct Report {
     pub(crate) connections: usize,
     pub(crate) seconds: f64,
     pub(crate) warmup_seconds: f64,
-    pub(crate) processors: usize,
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
     /// `release`, or `debug`: then the figures are about the compiler.
     pub(crate) build: &'static str,
     /// One per server, in the order they ran.
@@ -27,7 +31,53 @@ pub(crate) struct Report {
 #[derive(Debug, Serialize)]
 pub(crate) struct Side {
     pub(crate) name: String,
+    /// `None` where the server is not ours.
+    pub(crate) server: Option<Server>,
     pub(crate) phases: Vec<PhaseReport>,
+    /// Why the open loop was left out.
+    pub(crate) skipped: Option<String>,
+    /// `None` where the server's books are out of reach.
+    pub(crate) audit: Option<AuditFound>,
+}
+
+/// What was under load, as far as it matters for its figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Server {
+    #[serde(flatten)]
+    pub(crate) setting: Setting,
+    /// The api's pool.
+    pub(crate) connections: usize,
+    pub(crate) postgresql: String,
+}
+
+/// What the audit of the whole stack found behind the last phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct AuditFound {
+    /// How many of each kind that was found; empty is clean.
+    pub(crate) anomalies: BTreeMap<&'static str, u64>,
+    pub(crate) orders: u64,
+    pub(crate) captures: u64,
+}
+
+impl From<&audit::Report> for AuditFound {
+    fn from(report: &audit::Report) -> Self {
+        Self {
+            anomalies: report.kinds().into_iter().map(|kind| (kind.name(), report.found(kind))).collect(),
+            orders: report.counted.orders,
+            captures: report.counted.captures,
+        }
+    }
+}
+
+impl std::fmt::Display for AuditFound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let among = format!("{} orders, {} captures", self.orders, self.captures);
+        if self.anomalies.is_empty() {
+            return write!(f, "clean ({} invariants over {among})", audit::Kind::ALL.len());
+        }
+        let named: Vec<_> = self.anomalies.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        write!(f, "FAIL {} ({among})", named.join(", "))
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -137,6 +187,20 @@ pub(crate) mod tests {
     use super::*;
     use crate::measure::{Tally, window};
 
+    /// A run of sides with these names and phases.
+    pub(crate) fn report(sides: Vec<(&str, Vec<PhaseReport>)>) -> Report {
+        let side = |(name, phases): (&str, _)| Side {
+            name: name.to_owned(),
+            server: None,
+            phases,
+            skipped: None,
+            audit: None,
+        };
+        let machine = Machine { processor: "A Processor".to_owned(), processors: 2, kernel: "Linux 6.1".to_owned() };
+        let sides = sides.into_iter().map(side).collect();
+        Report { connections: 1, seconds: 1.0, warmup_seconds: 0.0, machine, build: "release", sides }
+    }
+
     pub(crate) fn phase_report(orders_per_s: f64, looped: Loop) -> PhaseReport {
         let second = Duration::from_secs(1);
         let tally = Tally::new(window(Instant::now(), second, second)).unwrap();
@@ -163,19 +227,19 @@ pub(crate) mod tests {
 
     #[test]
     fn a_reader_is_warned_of_a_debug_build_and_of_a_machine_that_others_used() {
-        let side = Side { name: "batch limit 256".to_owned(), phases: vec![phase_report(1000.0, Loop::Closed)] };
-        let mut report = Report {
-            connections: 1,
-            seconds: 1.0,
-            warmup_seconds: 0.0,
-            processors: 2,
-            build: "release",
-            sides: vec![side],
-        };
+        let mut report = report(vec![("batch 256, lanes 1", vec![phase_report(1000.0, Loop::Closed)])]);
         assert!(report.cautions().is_empty());
         report.build = "debug";
         report.sides[0].phases[0].cpu.others_percent = 30.0;
         assert_eq!(report.cautions().len(), 2);
+    }
+
+    #[test]
+    fn an_audit_says_clean_or_what_it_found() {
+        let mut found = AuditFound { anomalies: BTreeMap::new(), orders: 7, captures: 8 };
+        assert_eq!(found.to_string(), "clean (12 invariants over 7 orders, 8 captures)");
+        found.anomalies.insert("orphan_charge", 1);
+        assert_eq!(found.to_string(), "FAIL 1 orphan_charge (7 orders, 8 captures)");
     }
 
     #[test]

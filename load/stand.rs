@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::Context;
 use checkout::{
+    audit::{self, AuditOptions},
     database::embedded::Lifetime,
     demo::{Ports, Stack, StackOptions},
 };
@@ -21,7 +22,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cpu::{Family, Watched};
+use crate::{
+    cpu::{Family, Watched},
+    report::{AuditFound, Server},
+    setting::Setting,
+};
 
 /// The ledger's totals stand at its very end, in less than this.
 const LEDGER_TAIL: usize = 256;
@@ -30,6 +35,8 @@ const LEDGER_TAIL: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Stand {
     pub(crate) name: String,
+    /// `None` where the server is not ours.
+    pub(crate) described: Option<Server>,
     pub(crate) server: SocketAddr,
     pub(crate) secret: String,
     pub(crate) watched: Vec<Watched>,
@@ -46,21 +53,24 @@ enum Owned {
 }
 
 impl Stand {
-    /// A stack of its own: empty database, gateway with its books in memory, the api with this batch limit.
-    pub(crate) async fn stack(batch_limit: usize, stop: &CancellationToken) -> anyhow::Result<Self> {
+    /// A stack of its own: empty database, gateway with its books in memory, the api set like this.
+    pub(crate) async fn stack(setting: Setting, stop: &CancellationToken) -> anyhow::Result<Self> {
         let mut options = StackOptions::new(checkout_program()?, Lifetime::Ephemeral, Ports::free());
         options.console = false;
         options.gateway_arguments = vec!["--in-memory".to_owned()];
-        options.api_arguments = vec!["--batch-limit".to_owned(), batch_limit.to_string()];
+        options.api_arguments = setting.api_arguments();
         options.progress = |line| eprintln!("  {line}");
         let stack = Stack::start(options, stop).await?;
         let state = stack.state();
+        let books = Books::open(&state.database_url, &state.gateway_url).await?;
+        let postgresql = books.postgresql_version().await?;
         let stand = Self {
-            name: format!("batch limit {batch_limit}"),
+            name: setting.to_string(),
+            described: Some(Server { setting, connections: setting.connections(), postgresql }),
             server: address_of(&state.api_url)?,
             secret: state.secret.clone(),
             watched: watched(stack.pids()),
-            books: Some(Books::open(&state.database_url, &state.gateway_url).await?),
+            books: Some(books),
             owned: Owned::Nothing,
         };
         Ok(Self { owned: Owned::Stack(Box::new(stack)), ..stand })
@@ -70,6 +80,7 @@ impl Stand {
     pub(crate) fn of_others(url: &str, secret: String) -> anyhow::Result<Self> {
         Ok(Self {
             name: url.to_owned(),
+            described: None,
             server: address_of(url)?,
             secret,
             watched: watched(Vec::new()),
@@ -91,6 +102,7 @@ impl Stand {
         let pid = child.id().context("the null server has ended")?;
         Ok(Self {
             name: "null server".to_owned(),
+            described: None,
             server: address_of(url)?,
             // Nobody checks it.
             secret: "0".repeat(checkout::credential::SECRET_LENGTH_MIN),
@@ -142,7 +154,7 @@ fn address_of(url: &str) -> anyhow::Result<SocketAddr> {
 #[derive(Debug)]
 pub(crate) struct Books {
     database: PgPool,
-    ledger_url: String,
+    gateway_url: String,
     http: reqwest::Client,
 }
 
@@ -157,7 +169,7 @@ impl Books {
     async fn open(database_url: &str, gateway_url: &str) -> anyhow::Result<Self> {
         Ok(Self {
             database: PgPool::connect(database_url).await.context("cannot connect to the stack's database")?,
-            ledger_url: format!("{gateway_url}/_mock/ledger"),
+            gateway_url: gateway_url.to_owned(),
             http: reqwest::Client::builder().no_proxy().build()?,
         })
     }
@@ -171,9 +183,22 @@ impl Books {
         Ok(Written { orders: u64::try_from(orders)?, captures: self.captures().await? })
     }
 
+    /// Puts every promise to the test, not only the totals.
+    pub(crate) async fn audit(&self) -> anyhow::Result<AuditFound> {
+        let report =
+            audit::run(&self.database, &self.gateway_url, AuditOptions::default()).await.context("the audit")?;
+        Ok(AuditFound::from(&report))
+    }
+
+    async fn postgresql_version(&self) -> anyhow::Result<String> {
+        let version = sqlx::query_scalar!(r#"SELECT current_setting('server_version') AS "version!""#);
+        version.fetch_one(&self.database).await.context("cannot ask for PostgreSQL's version")
+    }
+
     /// The ledger lists every capture, megabytes of them, before it says how many they were: only its end is kept.
     async fn captures(&self) -> anyhow::Result<u64> {
-        let mut answer = self.http.get(&self.ledger_url).send().await?.error_for_status()?;
+        let mut answer =
+            self.http.get(format!("{}/_mock/ledger", self.gateway_url)).send().await?.error_for_status()?;
         let mut tail = Vec::new();
         while let Some(chunk) = answer.chunk().await.context("the gateway's ledger broke off")? {
             tail.extend_from_slice(&chunk);

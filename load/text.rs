@@ -2,7 +2,19 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{PhaseReport, Report};
+use crate::{
+    measure::ON_TIME,
+    report::{PhaseReport, Report, Server, Side},
+};
+
+/// How a server of ours is set.
+pub(crate) fn server(server: &Server) -> String {
+    let Server { setting, connections, postgresql } = server;
+    let (limit, lanes) = (setting.batch_limit, setting.batch_lanes);
+    let api =
+        format!("batch limit {limit}, lanes {lanes} for claims and {lanes} for settling, {connections} connections");
+    format!("  api: {api}; PostgreSQL {postgresql}")
+}
 
 /// A phase in a few lines.
 pub(crate) fn phase(report: &PhaseReport) -> String {
@@ -15,12 +27,22 @@ pub(crate) fn phase(report: &PhaseReport) -> String {
     line(&report.name, String::new());
     line("  orders", format!("{} /s, {} answered 201 in all", thousands(counted.orders_per_s), counted.orders));
     let ms = |of: f64| format!("{of:.1} ms");
-    line("  latency", format!("p50 {}  p99 {}  max {}", ms(latency.p50), ms(latency.p99), ms(latency.max)));
+    // The longest waits are those that were not waited out.
+    let lost = counted.dropped + counted.unanswered;
+    let but =
+        if lost == 0 { String::new() } else { format!("  (without {} that got no answer)", thousands(lost as f64)) };
+    line("  latency", format!("p50 {}  p99 {}  max {}{but}", ms(latency.p50), ms(latency.p99), ms(latency.max)));
     if report.open_rate_per_s.is_some() {
         let (lag, ticker) = (counted.send_lag_ms, counted.ticker_lag_ms);
         let send = format!("p50 {}  p99 {}  max {}", ms(lag.p50), ms(lag.p99), ms(lag.max));
         line("  send lag", format!("{send}  (the ticker's part: p99 {})", ms(ticker.p99)));
-        line("  dropped", counted.dropped.to_string());
+        let (due, held) = (counted.due_in_window, counted.held_per_s);
+        let late_ms = ON_TIME.as_millis();
+        let on_time = format!("{} of {due} due were bought within {late_ms} ms of the window", counted.due_on_time);
+        line("  held", format!("{} /s: {on_time}", thousands(held)));
+        let backlog = counted.backlog;
+        let left = format!("{} queued, {} unanswered when the window ended", backlog.queued, backlog.unanswered);
+        line("  backlog", format!("{left}; {} dropped", counted.dropped));
     }
     let errors: Vec<_> = counted.errors.iter().map(|(ended, count)| format!("{ended}: {count}")).collect();
     let errors = if errors.is_empty() { "none".to_owned() } else { errors.join(", ") };
@@ -40,27 +62,38 @@ pub(crate) fn phase(report: &PhaseReport) -> String {
 /// All sides beside each other; with two or more, the last one against the first.
 pub(crate) fn table(report: &Report) -> String {
     let mut text = String::new();
-    let compared = report.sides.len() > 1;
     let mut row = |label: &str, cells: Vec<String>, ratio: Option<f64>| {
-        let cells: String = cells.iter().map(|cell| format!("{cell:>18}")).collect();
+        let cells: String = cells.iter().map(|cell| format!("{cell:>20}")).collect();
         let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:>9.2}x"));
-        let _infallible = writeln!(text, "{label:<34}{cells}{ratio}");
+        let line = format!("{label:<24}{cells}{ratio}");
+        let _infallible = writeln!(text, "{}", line.trim_end());
     };
     row("", report.sides.iter().map(|side| side.name.clone()).collect(), None);
-    let phases = report.sides.iter().map(|side| side.phases.len()).min().unwrap_or(0);
+    let connections = |side: &Side| side.server.as_ref().map(|server| server.connections.to_string());
+    if let Some(cells) = report.sides.iter().map(connections).collect() {
+        row("api's connections", cells, None);
+    }
+    let phases = report.sides.iter().map(|side| side.phases.len()).max().unwrap_or(0);
     for number in 0..phases {
-        let phases: Vec<&PhaseReport> = report.sides.iter().map(|side| &side.phases[number]).collect();
-        row(&phases[0].name, Vec::new(), None);
-        for (label, value, decimals) in figures(phases[0]) {
-            let values: Vec<f64> = phases.iter().map(|phase| value(phase)).collect();
-            let ratio = match (values.first(), values.last()) {
-                (Some(first), Some(last)) if compared && *first > 0.0 => Some(last / first),
-                _ => None,
-            };
-            row(&format!("  {label}"), values.iter().map(|value| format!("{value:.decimals$}")).collect(), ratio);
+        let phases: Vec<Option<&PhaseReport>> = report.sides.iter().map(|side| side.phases.get(number)).collect();
+        let Some(any) = phases.iter().flatten().next() else { continue };
+        let skipped = |phase: &Option<&PhaseReport>| if phase.is_none() { "skipped".to_owned() } else { String::new() };
+        row(&any.name, phases.iter().map(skipped).collect(), None);
+        for (label, value, decimals) in figures(any) {
+            let values: Vec<Option<f64>> = phases.iter().map(|phase| phase.map(&value)).collect();
+            let cell = |value: &Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"));
+            row(&format!("  {label}"), values.iter().map(cell).collect(), ratio(&values));
         }
     }
     text
+}
+
+/// The last side by the first, where there are two and both have the figure.
+fn ratio(values: &[Option<f64>]) -> Option<f64> {
+    match values {
+        [Some(first), .., Some(last)] if *first > 0.0 => Some(last / first),
+        _ => None,
+    }
 }
 
 type Figure = Box<dyn Fn(&PhaseReport) -> f64>;
@@ -77,6 +110,7 @@ fn figures(phase: &PhaseReport) -> Vec<(String, Figure, usize)> {
         figure("latency max, ms", |phase| phase.counted.latency_ms.max, 1),
     ];
     if phase.open_rate_per_s.is_some() {
+        rows.push(figure("held/s", |phase| phase.counted.held_per_s, 0));
         rows.push(figure("dropped", |phase| phase.counted.dropped as f64, 0));
     }
     rows.push(figure("CPU ms/order", |phase| phase.cpu.ms_per_order_total, 3));
@@ -105,28 +139,31 @@ mod tests {
     use super::*;
     use crate::{
         drive::Loop,
-        report::{Side, tests::phase_report},
+        report::tests::{phase_report, report},
     };
+
+    const OPEN: Loop = Loop::Open { rate_per_s: 3500 };
 
     #[test]
     fn the_table_compares_the_last_side_with_the_first() {
-        let side = |name: &str, rate| Side {
-            name: name.to_owned(),
-            phases: vec![phase_report(rate, Loop::Closed), phase_report(rate, Loop::Open { rate_per_s: 3500 })],
-        };
-        let report = Report {
-            connections: 1,
-            seconds: 1.0,
-            warmup_seconds: 1.0,
-            processors: 2,
-            build: "release",
-            sides: vec![side("batch limit 1", 1400.0), side("batch limit 256", 4900.0)],
-        };
+        let phases = |rate| vec![phase_report(rate, Loop::Closed), phase_report(rate, OPEN)];
+        let report = report(vec![("batch 1, lanes 8", phases(1400.0)), ("batch 256, lanes 1", phases(4900.0))]);
         let text = table(&report);
-        assert!(text.contains("batch limit 1") && text.contains("open loop at 3500/s"), "{text}");
+        assert!(text.contains("batch 1, lanes 8") && text.contains("open loop at 3500/s"), "{text}");
         let rates = text.lines().find(|line| line.contains("orders/s")).unwrap();
         assert!(rates.contains("1400") && rates.contains("4900") && rates.ends_with("3.50x"), "{rates}");
         assert_eq!(text.matches("dropped").count(), 1, "nothing can be dropped in a closed loop");
+    }
+
+    #[test]
+    fn a_phase_that_one_side_skipped_is_shown_for_the_other_and_compared_with_nothing() {
+        let grouped = vec![phase_report(4900.0, Loop::Closed), phase_report(3500.0, OPEN)];
+        let plain = vec![phase_report(900.0, Loop::Closed)];
+        let text = table(&report(vec![("batch 1, lanes 8", plain), ("batch 256, lanes 1", grouped)]));
+        let (_, open) = text.split_once("open loop at 3500/s").unwrap();
+        assert!(open.lines().next().unwrap().contains("skipped"), "{text}");
+        let rates = open.lines().find(|line| line.contains("orders/s")).unwrap();
+        assert!(rates.contains(" - ") && rates.ends_with("3500"), "{rates}");
     }
 
     #[test]
