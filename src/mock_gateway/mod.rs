@@ -110,7 +110,7 @@ pub async fn run(args: MockGatewayArgs, stop: CancellationToken) -> anyhow::Resu
     let settings =
         Settings { seed: args.seed, ignore_idempotency_keys: args.ignore_idempotency_keys, faults: args.faults };
     let listener = crate::serve::bind(args.listen).await?;
-    let books = match args.database_url {
+    let books = match crate::config::unless_empty(args.database_url) {
         Some(url) if !args.in_memory => Books::open(&url).await?,
         _ => Books::in_memory(),
     };
