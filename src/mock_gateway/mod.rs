@@ -80,6 +80,14 @@ struct Gateway {
     refusals: mpsc::Sender<std::time::Duration>,
 }
 
+impl Gateway {
+    /// A fault struck: counted for programs, and told to whoever reads the log.
+    fn fired(&self, fault: faults::FaultName, key: Option<&str>) {
+        self.stats.fired(fault);
+        tracing::info!(fault = fault.name(), key = key.unwrap_or("none"), "a fault strikes");
+    }
+}
+
 /// A gateway that serves, for tests and for whoever embeds it.
 #[derive(Debug)]
 pub struct Running {
