@@ -48,7 +48,7 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
     let pool = open_database(&args.database, "checkout worker", &timing).await?;
     let checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing.clone())?;
 
-    let recovery = tokio::spawn(recover(checkout, Duration::from_millis(args.recovery_pause_ms.max(10)), stop.clone()));
+    let recovery = tokio::spawn(recover(checkout, Duration::from_millis(args.recovery_pause_ms), stop.clone()));
     let upkeep = tokio::spawn(keep_partitions(pool.clone(), timing, stop.clone()));
     serve::serve(listener, health(pool), stop).await?;
     // Neither loop is aborted: each ends its round, and with it every transaction it opened.

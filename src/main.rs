@@ -19,7 +19,7 @@ use checkout::{
     ids::CustomerId,
     stop, telemetry,
 };
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
 /// A runnable reference for idempotent payments: one tap, one order, one charge.
 #[derive(Debug, Parser)]
@@ -38,18 +38,18 @@ enum Role {
         after_help = "Examples:\n  checkout demo\n  checkout demo --base-port 9000 --ephemeral\n  checkout demo --check"
     )]
     Demo(DemoArgs),
-    /// The checkout over HTTP.
+    /// The checkout over HTTP: takes orders, charges for them once, and answers a repeated request as it did the first.
     #[command(
         after_help = "Example:\n  DATABASE_URL=postgres://me@localhost/checkout CHECKOUT_SECRET=… checkout api --listen 127.0.0.1:8080"
     )]
     Api(ApiArgs),
-    /// The mock payment gateway: another company.
+    /// The mock payment gateway: the company that takes the money, with its own books, which can be told to misbehave.
     #[command(after_help = "Example:\n  checkout gateway --in-memory --fault drop_after:0.004 --seed 7")]
     Gateway(MockGatewayArgs),
-    /// Recovery of work left behind, and the day partitions.
+    /// What happens without a customer: orders left half done are finished, and old keys are forgotten.
     #[command(after_help = "Example:\n  DATABASE_URL=postgres://me@localhost/checkout checkout worker")]
     Worker(WorkerArgs),
-    /// The pages.
+    /// A web page for people of the house: orders, keys and requests as they stand. It only reads.
     #[command(
         after_help = "Example:\n  DATABASE_URL=postgres://me@localhost/checkout CHECKOUT_SECRET=… checkout console --api-url http://127.0.0.1:8080"
     )]
@@ -61,7 +61,7 @@ enum Role {
     Token(TokenArgs),
     /// Audits a stack: the database against the gateway's own books.
     #[command(
-        after_help = "Examples:\n  checkout verify                      # the running demo\n  checkout verify --database-url postgres://… --gateway-url http://127.0.0.1:8082"
+        after_help = "Examples:\n  checkout verify                      # the running demo\n  checkout verify --database-url postgres://… --gateway-url http://127.0.0.1:8082\n\nExit code: 0 clean, 1 anomalies, 2 could not look."
     )]
     Verify(VerifyArgs),
     /// Lists the keys that need review, or ends the review of one.
@@ -91,7 +91,7 @@ struct TokenArgs {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     telemetry::start();
     // The only TLS provider compiled in; without this line the first TLS client panics.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
@@ -101,10 +101,26 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("checkout: {}", one_line(&error));
+            eprintln!("checkout: {}", telemetry::one_line(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line, or clap's own words and exit code.
+fn parse() -> Cli {
+    let mut command = Cli::command();
+    let given = command.get_matches_mut();
+    let demo = match given.subcommand() {
+        None => Some(&given),
+        Some(("demo", demo)) => Some(demo),
+        Some(_) => None,
+    };
+    if let Some((one, other)) = demo.and_then(DemoArgs::contradiction) {
+        let said = format!("the argument '{one}' cannot be used with '{other}'");
+        command.error(ErrorKind::ArgumentConflict, said).exit();
+    }
+    Cli::from_arg_matches(&given).unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -146,9 +162,4 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
 fn running_demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
     let state = DemoState::read(data_dir)?;
     Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url })
-}
-
-/// The whole chain of causes in one line, whatever line breaks a cause brought with it.
-fn one_line(error: &anyhow::Error) -> String {
-    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
 }

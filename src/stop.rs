@@ -1,6 +1,6 @@
 //! How a process of ours is asked to stop, and how it hears it. Question: who may end a role, and what must it still do?
 //!
-//! A role stops on SIGTERM, on SIGINT and, when its parent asked for it, on the end of its standard input: the kernel
+//! A role stops on SIGTERM, on SIGINT, on the SIGHUP of a terminal that was closed and, when its parent asked for it, on the end of its standard input: the kernel
 //! closes that pipe even when the parent was killed with no chance to say goodbye.
 
 use std::{
@@ -20,7 +20,19 @@ pub fn token() -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let hang_up = if hang_up_is_ignored() {
+        None
+    } else {
+        Some(signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?)
+    };
     let signalled = stop.clone();
+    if let Some(mut hang_up) = hang_up {
+        let signalled = stop.clone();
+        tokio::spawn(async move {
+            hang_up.recv().await;
+            signalled.cancel();
+        });
+    }
     tokio::spawn(async move {
         for asked in 0.. {
             tokio::select! {
@@ -39,6 +51,14 @@ pub fn token() -> anyhow::Result<CancellationToken> {
         cancel_on_stdin_eof(stop.clone());
     }
     Ok(stop)
+}
+
+/// Whoever starts us with `nohup` wants us to outlive the terminal; listening for the signal would undo that. Where there is
+/// no `/proc`, nobody can tell, and the signal counts.
+fn hang_up_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// A thread of its own: a read of tokio's stdin cannot be cancelled and would hold up the end of the runtime.
@@ -63,6 +83,7 @@ pub fn cancel_on_stdin_eof(stop: CancellationToken) {
 pub enum Signal {
     Terminate,
     Interrupt,
+    HangUp,
     Quit,
     Kill,
     Stop,
@@ -75,6 +96,7 @@ pub fn send(pid: u32, signal: Signal) -> bool {
     let name = match signal {
         Signal::Terminate => "TERM",
         Signal::Interrupt => "INT",
+        Signal::HangUp => "HUP",
         Signal::Quit => "QUIT",
         Signal::Kill => "KILL",
         Signal::Stop => "STOP",

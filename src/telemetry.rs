@@ -23,6 +23,19 @@ pub fn start() {
     log_panics();
 }
 
+/// An error and its causes in one line, whatever line breaks a cause brought with it. Libraries like to say what their own
+/// cause says: that is said once.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let cause = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if !said.last().is_some_and(|before| before.contains(&cause)) {
+            said.push(cause);
+        }
+    }
+    said.join(": ")
+}
+
 /// A panic in a task ends that task only, so it must at least be seen, and in the same format as everything else.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
@@ -30,4 +43,20 @@ fn log_panics() {
         let what = panic.payload_as_str().unwrap_or("a panic without words");
         tracing::error!(place, "panicked: {what}");
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_one_line_and_none_is_said_twice_in_a_row() {
+        let error = anyhow!("Connection refused\n  (os error 111)")
+            .context("error communicating: Connection refused (os error 111)")
+            .context("cannot connect")
+            .context("cannot connect");
+        assert_eq!(one_line(&error), "cannot connect: error communicating: Connection refused (os error 111)");
+    }
 }

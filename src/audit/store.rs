@@ -24,9 +24,9 @@ const SETTINGS: &str = "
     SET LOCAL enable_mergejoin = on;
     SET LOCAL jit = off";
 
-/// The most that `--resend-hours` allows: after this no charge is sent again under its key, so every key ought to be settled
-/// or to wait for a person.
-const RESEND_WINDOW: Duration = Duration::from_secs(23 * 3600);
+/// After this every key ought to be settled or to wait for a person: 23 hours in which its charge may be sent again, an hour
+/// in which the gateway's search may lag behind the last send, and the longest pauses in between.
+const OPEN_MAX: Duration = Duration::from_secs(25 * 3600);
 
 /// One view of the whole database, however long the audit takes and whatever is settled meanwhile.
 pub(super) async fn snapshot(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
@@ -198,7 +198,7 @@ pub(super) async fn stuck_keys(tx: &mut PgConnection, grace: Duration) -> sqlx::
            FROM open, moment WHERE due_at + make_interval(secs => $1) < moment.now
            ORDER BY due_at, digest LIMIT 100"#,
         grace.as_secs_f64(),
-        RESEND_WINDOW.as_secs_f64(),
+        OPEN_MAX.as_secs_f64(),
     )
     .fetch_all(tx)
     .await?;

@@ -8,12 +8,10 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
-use sqlx::{
-    ConnectOptions as _,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{ConnectOptions as _, postgres::PgPoolOptions};
 
 use super::{AuditOptions, Report, run};
+use crate::config::unless_empty;
 
 /// `checkout verify`: asks the database and the gateway whether every promise was kept.
 #[derive(Debug, Clone, Args)]
@@ -70,7 +68,7 @@ pub async fn verify(args: VerifyArgs, find_demo: impl FnOnce(Option<&Path>) -> a
             if report.is_clean() { Verdict::Clean } else { Verdict::Anomalies }
         }
         Err(error) => {
-            eprintln!("checkout verify: could not look: {error:#}");
+            eprintln!("checkout verify: could not look: {}", crate::telemetry::one_line(&error));
             Verdict::CouldNotLook
         }
     }
@@ -81,7 +79,7 @@ async fn look(
     find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
 ) -> anyhow::Result<(Report, String)> {
     let place = Place::find(args.data_dir.as_deref(), &args.database_url, &args.gateway_url, find_demo)?;
-    let options: PgConnectOptions = place.database_url.parse().context("the database URL is not a PostgreSQL URL")?;
+    let options = crate::database::probe(&place.database_url).await?;
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(5))
@@ -95,21 +93,31 @@ async fn look(
 }
 
 impl Place {
-    /// A data folder that was named wins over the environment; half a pair of URLs is a mistake, not a wish.
+    /// A data folder that was named wins over the environment. A database URL alone is the running demo's own, or half a pair:
+    /// a mistake, not a wish.
     pub fn find(
         data_dir: Option<&Path>,
         database_url: &Option<String>,
         gateway_url: &Option<String>,
         find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Self>,
     ) -> anyhow::Result<Self> {
-        match (data_dir, database_url, gateway_url) {
+        match (data_dir, unless_empty(database_url.clone()), unless_empty(gateway_url.clone())) {
             (Some(data_dir), ..) => find_demo(Some(data_dir)),
-            (None, Some(database_url), Some(gateway_url)) => {
-                Ok(Self { database_url: database_url.clone(), gateway_url: gateway_url.clone() })
-            }
+            (None, Some(database_url), Some(gateway_url)) => Ok(Self { database_url, gateway_url }),
             (None, None, None) => find_demo(None),
-            (None, Some(_), None) => anyhow::bail!("a database URL is given, but no --gateway-url: which gateway?"),
-            (None, None, Some(_)) => anyhow::bail!("a gateway URL is given, but no --database-url: which books?"),
+            (None, Some(database_url), None) => match find_demo(None) {
+                Ok(demo) if demo.database_url == database_url => Ok(demo),
+                Ok(_) => anyhow::bail!(
+                    "a database URL is given (DATABASE_URL, perhaps), and the running demo uses another database: \
+                     name the gateway with --gateway-url, or unset DATABASE_URL to judge the demo"
+                ),
+                Err(error) => Err(error.context(
+                    "a database URL is given (DATABASE_URL, perhaps), but no gateway: name it with --gateway-url",
+                )),
+            },
+            (None, None, Some(_)) => anyhow::bail!(
+                "a gateway URL is given (CHECKOUT_GATEWAY_URL, perhaps), but no database: name it with --database-url"
+            ),
         }
     }
 }
@@ -140,7 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_named_folder_wins_over_urls_and_half_a_pair_of_urls_is_refused() {
+    fn a_named_folder_wins_over_urls_and_half_a_pair_of_urls_is_refused_unless_it_is_the_demos() {
+        assert_eq!(database(args(None, Some("usual"), None)), Some("usual".to_owned()));
+        assert_eq!(database(args(None, Some(""), Some(""))), Some("usual".to_owned()));
         assert_eq!(database(args(Some("/data"), Some("db"), None)), Some("/data".to_owned()));
         assert_eq!(database(args(None, Some("db"), Some("gateway"))), Some("db".to_owned()));
         assert_eq!(database(args(None, None, None)), Some("usual".to_owned()));

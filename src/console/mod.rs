@@ -9,7 +9,7 @@ mod store;
 use anyhow::Context;
 use axum::{
     Router,
-    extract::{Query, Request, State},
+    extract::{Query, Request, State, rejection::QueryRejection},
     http::{HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{Html, IntoResponse, Response},
@@ -44,8 +44,10 @@ struct Console {
 /// Serves the pages until `stop`.
 pub async fn run(args: ConsoleArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let credentials = Credentials::new(&args.credentials.secret)?;
-    let connections = args.database.connections.min(CONNECTIONS);
-    let pool = database::connect(&DatabaseArgs { connections, ..args.database }, "checkout console").await?;
+    // It writes nothing, so there is nothing to batch.
+    let database =
+        DatabaseArgs { database_url: args.database_url, connections: CONNECTIONS, batch_limit: 1, batch_lanes: 1 };
+    let pool = database::connect(&database, "checkout console").await?;
     let router = router(pool, &args.api_url, credentials)?;
     serve::serve(serve::bind(args.listen).await?, router, stop).await
 }
@@ -64,18 +66,19 @@ pub fn router(pool: PgPool, api_url: &str, credentials: Credentials) -> anyhow::
 
 #[derive(Debug, Deserialize)]
 struct Wish {
-    /// Whether the page should reload itself.
-    #[serde(default)]
-    live: bool,
+    /// Whether the page should reload itself: `true`, or anything else for no.
+    live: Option<String>,
 }
 
-async fn overview(State(console): State<Console>, Query(wish): Query<Wish>) -> Response {
+async fn overview(State(console): State<Console>, wish: Result<Query<Wish>, QueryRejection>) -> Response {
+    // A query that cannot even be read (a name given twice) wishes for nothing.
+    let live = wish.is_ok_and(|Query(wish)| wish.live.as_deref() == Some("true"));
     let (books, requests) = tokio::join!(store::books(&console.pool), console.requests.newest());
     let books = books.inspect_err(|error| tracing::warn!(error = format!("{error:#}"), "the database cannot be read"));
     let requests =
         requests.inspect_err(|error| tracing::warn!(error = format!("{error:#}"), "the request log cannot be read"));
     let status = if books.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    match page::render(&Overview::new(wish.live, books, requests, console.requests.api_url())) {
+    match page::render(&Overview::new(live, books, requests, console.requests.api_url())) {
         Ok(page) => (status, Html(page)).into_response(),
         Err(error) => {
             tracing::error!(%error, "the page cannot be rendered");

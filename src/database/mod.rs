@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sqlx::{
-    Executor, PgConnection, PgPool, Postgres, Transaction,
+    Connection, Executor, PgConnection, PgPool, Postgres, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
@@ -38,9 +38,12 @@ const BOUND_SETTINGS: [(&str, &str); 4] = [
 /// Longest wait for a connection. Three of them still leave time for an honest 503.
 const ACQUIRE_MAX: Duration = Duration::from_secs(1);
 
+/// A server that has not let one connection in by then will not do so soon.
+const PROBE_MAX: Duration = Duration::from_secs(3);
+
 /// A pool for short transactions. The first connection is made at once, so that a wrong URL is said at start.
 pub async fn connect(args: &DatabaseArgs, name: &str) -> anyhow::Result<PgPool> {
-    let options: PgConnectOptions = args.database_url.parse().context("DATABASE_URL is not a PostgreSQL URL")?;
+    let options = probe(&args.database_url).await?;
     let options =
         options.application_name(name).options(PLAN_SETTINGS).options(BOUND_SETTINGS).statement_cache_capacity(128);
     PgPoolOptions::new()
@@ -54,6 +57,22 @@ pub async fn connect(args: &DatabaseArgs, name: &str) -> anyhow::Result<PgPool> 
         .connect_with(options)
         .await
         .context("cannot connect to PostgreSQL")
+}
+
+/// Reads a URL and makes one plain connection, which says at once why there is none: a pool would try again in silence, and
+/// then only say that it gave up.
+pub async fn probe(url: &str) -> anyhow::Result<PgConnectOptions> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    anyhow::ensure!(
+        matches!(scheme, "postgres" | "postgresql"),
+        "the database URL begins with `{scheme}://`: only PostgreSQL is spoken here, postgres://user:password@host:port/database"
+    );
+    // What sqlx says about a URL never contains its password.
+    let options: PgConnectOptions = url.parse().context("the database URL cannot be read")?;
+    let connecting = tokio::time::timeout(PROBE_MAX, PgConnection::connect_with(&options));
+    let connection = connecting.await.context("PostgreSQL does not answer")?.context("cannot connect to PostgreSQL")?;
+    connection.close().await.context("cannot connect to PostgreSQL")?;
+    Ok(options)
 }
 
 /// Closes a transaction that a cancelled future may have left open. sqlx cannot tell: a `BEGIN` that was dropped after it

@@ -5,7 +5,6 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -36,10 +35,7 @@ impl Server {
     pub(super) async fn start(folder: DataFolder, options: &StackOptions) -> anyhow::Result<(Self, String)> {
         if let Some(url) = &options.database_url {
             (options.progress)("using the database of DATABASE_URL");
-            // One connection says why it fails; a pool would only say that it gave up.
-            let connection =
-                PgConnection::connect(url).await.context("cannot connect to the database of DATABASE_URL")?;
-            connection.close().await.context("closing the connection")?;
+            crate::database::probe(url).await?;
             return Ok((Self::Given(Arc::new(folder)), url.clone()));
         }
         (options.progress)(&match folder.is_ephemeral() {

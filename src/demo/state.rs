@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     credential::{Credentials, Subject},
-    database::embedded::{default_data_folder, random_secret, write_private},
+    database::embedded::{default_data_folder, is_in_use, random_secret, write_private},
     ids::CustomerId,
 };
 
@@ -42,6 +42,8 @@ impl DemoState {
         let file = file_in(&folder);
         let text = std::fs::read_to_string(&file)
             .with_context(|| format!("no running demo found, cannot read {}", file.display()))?;
+        // One that was killed had no time to remove it.
+        anyhow::ensure!(is_in_use(&folder), "the demo that wrote {} is not running", file.display());
         serde_json::from_str(&text).with_context(|| format!("{} is damaged", file.display()))
     }
 

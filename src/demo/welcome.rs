@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::Stack;
-use crate::ids::CustomerId;
+use crate::{database::embedded::default_data_folder, ids::CustomerId};
 
 const CUSTOMER: CustomerId = CustomerId(42);
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -27,12 +27,18 @@ pub(super) fn text(stack: &Stack) -> anyhow::Result<String> {
     };
     let console = state.console_url.as_deref().unwrap_or("not started");
     let folder = stack.folder().path().display();
+    // Other commands look at the usual folder unless they are told another.
+    let usual =
+        default_data_folder().is_ok_and(|usual| usual.canonicalize().is_ok_and(|it| it == stack.folder().path()));
+    let there = if usual { String::new() } else { format!(" --data-dir {folder}") };
     Ok(format!(
         "Ready.\n\n\
          api      {}\nconsole  {console}\ngateway  {}\ndata     {folder} (logs in {folder}/log)\n\n\
          A fresh order: 201, and the customer is charged once.\n{}\n\n\
          The same again: the same bytes, with `idempotent-replayed: true`.\n{}\n\n\
          The same key for another order: refused with 422, nothing is charged.\n{}\n\n\
+         A token for another customer:  checkout token 43{there}\n\
+         Was every promise kept?        checkout verify{there}\n\n\
          Ctrl-C stops everything.",
         state.api_url,
         state.gateway_url,

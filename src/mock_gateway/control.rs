@@ -4,8 +4,8 @@
 //!
 //! | request | what it does |
 //! |---|---|
-//! | `GET /_mock/faults` | the seed, the queue and the rates |
-//! | `POST /_mock/faults {"name", "count"?, "latency_ms"?}` | the fault meets the next `count` POSTs; `refuse` closes the port at once |
+//! | `GET /_mock/faults` | the seed, the queue, the rates, and the catalogue: every fault with a sentence |
+//! | `POST /_mock/faults {"name", "count"?, "latency_ms"?}` | the fault meets the next `count` POSTs; `refuse` closes the port at once, to this page too |
 //! | `POST /_mock/faults {"name", "probability", "latency_ms"?}` | sets the fault's rate; 0 removes it |
 //! | `DELETE /_mock/faults` | no queue, no rates, keys respected |
 //! | `GET /_mock/ledger[?reference=]` | every capture |
@@ -17,12 +17,12 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
 use super::{
     Gateway,
-    fault_plan::Rate,
+    fault_plan::{Plan, Rate},
     faults::{Fault, FaultName, LATENCY_MS_MAX},
     form::Form,
     ledger,
@@ -41,7 +41,7 @@ pub(super) async fn answer(
     body: &[u8],
 ) -> Result<Reply, Refusal> {
     match (path, method) {
-        ("faults", &Method::GET) => Ok(Reply::ok(&gateway.faults.now())),
+        ("faults", &Method::GET) => Ok(Reply::ok(&Listing { now: gateway.faults.now(), catalogue: Catalogue })),
         ("faults", &Method::POST) => {
             set_fault(gateway, parse(body)?)?;
             Ok(Reply::ok(&gateway.faults.now()))
@@ -85,6 +85,22 @@ pub(super) async fn answer(
 fn not_allowed(methods: &'static str) -> Refusal {
     let message = format!("Use {methods} here.");
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message).allowing(methods)
+}
+
+/// What is set, and what there is to set.
+#[derive(Serialize)]
+struct Listing {
+    #[serde(flatten)]
+    now: Plan,
+    catalogue: Catalogue,
+}
+
+struct Catalogue;
+
+impl Serialize for Catalogue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(FaultName::ALL.iter().map(|name| (name.name(), name.meaning())))
+    }
 }
 
 /// With a count the fault meets the next requests; with a probability it meets some of them.
@@ -141,7 +157,7 @@ fn set_fault(gateway: &Gateway, asked: FaultAsked) -> Result<(), Refusal> {
 fn refuse(gateway: &Gateway, fault: Fault) -> Result<(), String> {
     let asked = gateway.refusals.try_send(Duration::from_millis(fault.latency_ms));
     asked.map_err(|_| "The port is being closed already.".to_owned())?;
-    gateway.stats.fired(fault.name);
+    gateway.fired(fault.name, None);
     Ok(())
 }
 

@@ -64,36 +64,43 @@ pub(super) async fn answer(
         }
     };
     let reply = match fate {
-        Some(fate) => suffer(&gateway, &reset, reply, fate).await?,
+        Some(fate) => suffer(&gateway, &reset, &head.headers, reply, fate).await?,
         None => reply,
     };
     Ok(respond(&request_id, &head.headers, reply))
 }
 
 /// The way back, for an answer whose request drew a fault.
-async fn suffer(gateway: &Gateway, reset: &AtomicBool, mut reply: Reply, fate: Fate) -> Result<Reply, Cut> {
+async fn suffer(
+    gateway: &Gateway,
+    reset: &AtomicBool,
+    headers: &HeaderMap,
+    mut reply: Reply,
+    fate: Fate,
+) -> Result<Reply, Cut> {
     let Some(fault) = fate.fault else { return Ok(reply) };
+    let key = headers.get(IDEMPOTENCY_KEY).and_then(|key| key.to_str().ok());
     match fault.name {
         FaultName::LatencyAfter => {
-            gateway.stats.fired(fault.name);
+            gateway.fired(fault.name, key);
             pause(gateway, Duration::from_millis(fault.latency_ms)).await;
         }
         FaultName::HangAfter => {
-            gateway.stats.fired(fault.name);
+            gateway.fired(fault.name, key);
             pause(gateway, Duration::from_secs(HANG_S)).await;
             return Err(Cut);
         }
         FaultName::DropAfter => {
-            gateway.stats.fired(fault.name);
+            gateway.fired(fault.name, key);
             return Err(Cut);
         }
         FaultName::RstAfter => {
-            gateway.stats.fired(fault.name);
+            gateway.fired(fault.name, key);
             reset.store(true, Ordering::Relaxed);
             return Err(Cut);
         }
         FaultName::TruncateAfter => {
-            gateway.stats.fired(fault.name);
+            gateway.fired(fault.name, key);
             reply.body = reply.body.cut_in_half();
         }
         // These have done their work before or during the execution.

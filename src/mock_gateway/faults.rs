@@ -74,6 +74,27 @@ impl FaultName {
         }
     }
 
+    /// One sentence for whoever reads the catalogue over HTTP.
+    pub(super) fn meaning(self) -> &'static str {
+        match self {
+            Self::Refuse => {
+                "For latency_ms the port is closed and every connection refused, this control plane's too. Strikes at once."
+            }
+            Self::LatencyBefore => "For latency_ms the key is in progress; then the request executes.",
+            Self::Http503Before => "503 at once. Nothing is executed, nothing recorded.",
+            Self::Http429Before => "429 at once. Nothing is executed, nothing recorded.",
+            Self::Http500Before => "500, and no money moves. The 500 is recorded and replayed.",
+            Self::DropBefore => "The connection ends without a byte. Nothing is executed.",
+            Self::Http500After => "The money moves, and a 500 is recorded and replayed.",
+            Self::LatencyAfter => "The money moves, and the answer comes latency_ms late.",
+            Self::HangAfter => "The money moves, the answer never comes, and the connection stays open.",
+            Self::DropAfter => "The money moves, and the connection ends (FIN) without a byte of the answer.",
+            Self::RstAfter => "The money moves, and the connection is reset (RST) without a byte of the answer.",
+            Self::TruncateAfter => "The money moves, and half of the answer comes before the connection ends.",
+            Self::IgnoreIdempotency => "The request executes whatever its key says, and nothing is recorded.",
+        }
+    }
+
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|name| name.name() == text)
     }

@@ -80,6 +80,14 @@ struct Gateway {
     refusals: mpsc::Sender<std::time::Duration>,
 }
 
+impl Gateway {
+    /// A fault struck: counted for programs, and told to whoever reads the log.
+    fn fired(&self, fault: faults::FaultName, key: Option<&str>) {
+        self.stats.fired(fault);
+        tracing::info!(fault = fault.name(), key = key.unwrap_or("none"), "a fault strikes");
+    }
+}
+
 /// A gateway that serves, for tests and for whoever embeds it.
 #[derive(Debug)]
 pub struct Running {
@@ -110,7 +118,7 @@ pub async fn run(args: MockGatewayArgs, stop: CancellationToken) -> anyhow::Resu
     let settings =
         Settings { seed: args.seed, ignore_idempotency_keys: args.ignore_idempotency_keys, faults: args.faults };
     let listener = crate::serve::bind(args.listen).await?;
-    let books = match args.database_url {
+    let books = match crate::config::unless_empty(args.database_url) {
         Some(url) if !args.in_memory => Books::open(&url).await?,
         _ => Books::in_memory(),
     };

@@ -49,22 +49,22 @@ pub(super) enum Answered {
 }
 
 pub(super) async fn post(gateway: &Arc<Gateway>, request: Request) -> Answered {
-    let key = request.keyed.as_ref().map(|keyed| &*keyed.key);
+    let key = key_of(&request);
     let fate = gateway.faults.draw(key, request.asked, &gateway.arrivals);
     match fate.fault.map(|fault| fault.name) {
         Some(name @ FaultName::Http503Before) => {
-            gateway.stats.fired(name);
+            gateway.fired(name, key);
             let message = "The gateway is unavailable. Nothing was executed.";
             Answered::Reply(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "api_error", message).into())
         }
         Some(name @ FaultName::Http429Before) => {
-            gateway.stats.fired(name);
+            gateway.fired(name, key);
             let message = "Request rate limit exceeded. Nothing was executed.";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "invalid_request_error", message);
             Answered::Reply(refusal.coded("rate_limit").into())
         }
         Some(name @ FaultName::DropBefore) => {
-            gateway.stats.fired(name);
+            gateway.fired(name, key);
             Answered::Dropped
         }
         _ => match shielded(gateway, request, fate).await {
@@ -108,11 +108,11 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
         _ => None,
     };
     if let Some(fault) = fate.fault.filter(|fault| fault.name == FaultName::LatencyBefore) {
-        gateway.stats.fired(fault.name);
+        gateway.fired(fault.name, key_of(request));
         tokio::time::sleep(Duration::from_millis(fault.latency_ms)).await;
     }
     let decided = if fate.is(FaultName::Http500Before) {
-        Decided::Answer(failure(gateway, FaultName::Http500Before))
+        Decided::Answer(failure(gateway, request, FaultName::Http500Before))
     } else {
         decide(gateway, request).await?
     };
@@ -122,7 +122,7 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
         Decided::Refused(refusal) => return Ok(Err(refusal)),
     };
     if fate.is(FaultName::Http500After) {
-        answer = failure(gateway, FaultName::Http500After);
+        answer = failure(gateway, request, FaultName::Http500After);
     }
     let (status, body) = (answer.status(), answer.body());
     let key = request.keyed.as_ref().map(|keyed| KeyWrite {
@@ -133,7 +133,7 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
         Committed::Done => {
             count(&gateway.stats.executions);
             if fate.is(FaultName::IgnoreIdempotency) {
-                gateway.stats.fired(FaultName::IgnoreIdempotency);
+                gateway.fired(FaultName::IgnoreIdempotency, key_of(request));
             }
             Ok(Ok(answered(status, body)))
         }
@@ -205,8 +205,12 @@ fn answered(status: StatusCode, body: Bytes) -> Reply {
     Reply { should_retry: status.is_server_error().then_some(false), ..Reply::new(status, body) }
 }
 
-fn failure(gateway: &Gateway, fault: FaultName) -> Answer {
-    gateway.stats.fired(fault);
+fn key_of(request: &Request) -> Option<&str> {
+    request.keyed.as_ref().map(|keyed| &*keyed.key)
+}
+
+fn failure(gateway: &Gateway, request: &Request, fault: FaultName) -> Answer {
+    gateway.fired(fault, key_of(request));
     Answer::Bytes { status: StatusCode::INTERNAL_SERVER_ERROR, body: Refusal::internal().json() }
 }
 

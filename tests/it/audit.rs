@@ -357,7 +357,7 @@ async fn a_key_whose_lease_is_renewed_in_vain_is_stuck_once_nothing_may_be_sent_
         shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", order, state).await;
         for (beyond_s, stuck) in [(59, false), (61, state != "needs_review")] {
             shop.execute(&format!(
-                "UPDATE idempotency_records SET first_sent_at = db_clock() - interval '23 hours {beyond_s} s' WHERE key = 'left'"
+                "UPDATE idempotency_records SET first_sent_at = db_clock() - interval '25 hours {beyond_s} s' WHERE key = 'left'"
             ))
             .await;
             match stuck {

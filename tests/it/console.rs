@@ -96,6 +96,7 @@ async fn the_page_shows_orders_open_keys_states_and_requests_and_escapes_all_of_
         &page,
         &["unknown", "3 min 2", "looked at in 59 min", "card_declined", "01-02 03:04:05", "12 ms", "replayed"],
     );
+    assert_eq!(page.matches("Shown: 1, newest first").count(), 3, "one of each reads as one: {page}");
     // In the order's reference, in the open key, in the request's path and key, each as text and as title.
     assert_eq!(page.matches(ESCAPED).count(), 8, "{page}");
     assert!(!page.contains("<script"), "{page}");
@@ -140,4 +141,9 @@ async fn every_answer_forbids_scripts_and_foreign_sources_and_a_page_reloads_onl
     }
     assert!(!get(&url).await.1.contains("http-equiv=\"refresh\""));
     assert!(get(&format!("{url}/?live=true")).await.1.contains("http-equiv=\"refresh\""));
+    for odd in ["live=banana", "live=", "live", "live=true&live=false", "live=%FF", "other=1"] {
+        let (status, page) = get(&format!("{url}/?{odd}")).await;
+        assert!(status == 200 && page.starts_with("<!"), "{odd}: {status} {page}");
+        assert!(!page.contains("http-equiv=\"refresh\""), "{odd}");
+    }
 }

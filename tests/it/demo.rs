@@ -60,8 +60,12 @@ fn demo(base_port: u16, folder: &Path) -> std::process::Command {
 #[test]
 fn ready_means_ready_and_a_stop_leaves_nothing_but_the_data() {
     let folder = open_folder();
-    let mut demo = Process::spawn(demo(base_port(), folder.path()));
+    let base = base_port();
+    // The mail's port, where nobody listens yet: somebody else may.
+    let _taken = TcpListener::bind(("127.0.0.1", base + 3)).unwrap();
+    let mut demo = Process::spawn(demo(base, folder.path()));
     demo.line_with("Ready.");
+    demo.line_with(&format!("checkout token 43 --data-dir {}", folder.path().canonicalize().unwrap().display()));
     let state = folder.path().join("demo.json");
     assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
     // The supervisor, the guardian, the server with its helpers, and four roles.
@@ -80,6 +84,14 @@ fn a_killed_supervisor_takes_everything_along_and_the_next_one_starts() {
     killed.line_with("Ready.");
     killed.kill();
     wait_until("every process is gone", || processes_of(folder.path()).is_empty());
+    for command in ["verify", "review", "token"] {
+        let mut asked = Process::command(&[command, "--data-dir", folder.path().to_str().unwrap()]);
+        if command == "token" {
+            asked.arg("42");
+        }
+        let said = String::from_utf8(asked.output().unwrap().stderr).unwrap();
+        assert!(said.contains("demo.json is not running"), "{command}: {said}");
+    }
     let mut next = Process::spawn(demo(port, folder.path()));
     next.line_with("Ready.");
     assert!(next.stop().success(), "{}", next.stderr());
@@ -197,19 +209,35 @@ fn an_ordinary_user_needs_no_root() {
     // Only root can give a folder away, and become somebody else; anybody else is an ordinary user already.
     let as_nobody = std::os::unix::fs::chown(home.path(), Some(NOBODY), Some(NOBODY)).is_ok();
     let program = if as_nobody { copy_for_everybody(home.path()) } else { PathBuf::from(CHECKOUT) };
-    let mut command = std::process::Command::new(program);
-    command.args(["demo", "--base-port", &base_port().to_string()]).current_dir(home.path());
-    command.env_clear().env("HOME", home.path()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    // Where the server's programs are, is a property of the machine.
-    command.envs(std::env::var_os("PG_BIN").map(|folder| ("PG_BIN", folder)));
-    if as_nobody {
-        command.uid(NOBODY).gid(NOBODY);
-    }
+    let as_the_user = || {
+        let mut command = std::process::Command::new(&program);
+        command.current_dir(home.path());
+        command.env_clear().env("HOME", home.path()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        // Where the server's programs are, is a property of the machine.
+        command.envs(std::env::var_os("PG_BIN").map(|folder| ("PG_BIN", folder)));
+        if as_nobody {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    };
+    let mut command = as_the_user();
+    command.args(["demo", "--base-port", &base_port().to_string()]);
     let mut demo = Process::spawn(command);
     demo.line_with("Ready.");
     let data = home.path().join(".local/share/checkout");
     let state = DemoState::read(Some(&data)).unwrap();
     assert!(state.database_url.contains("@127.0.0.1:"));
+    // With the database in the environment, and nothing else, the demo is found and its gateway with it.
+    let verify = |url: &str| {
+        let mut command = as_the_user();
+        command.arg("verify").env("DATABASE_URL", url);
+        command.output().unwrap()
+    };
+    let judged = verify(&state.database_url);
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
+    let another = verify("postgres://127.0.0.1:1/nowhere");
+    assert_eq!(another.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&another.stderr).contains("the running demo uses another database"));
     assert!(demo.stop().success(), "{}", demo.stderr());
     assert_eq!(processes_of(home.path()), Vec::<u32>::new());
 }

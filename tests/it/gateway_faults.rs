@@ -7,7 +7,10 @@ use std::{error::Error, io, time::Duration};
 use checkout::mock_gateway::{Books, Settings};
 use serde_json::json;
 
-use crate::gateway_world::{GRINDER, World, grinder, read};
+use crate::{
+    gateway_world::{GRINDER, World, grinder, read},
+    support::{Process, wait_for},
+};
 
 /// Every cause of a failure, outermost first.
 fn causes(error: &reqwest::Error) -> Vec<&(dyn Error + 'static)> {
@@ -179,6 +182,35 @@ async fn rates_that_cannot_be_refuse_to_start() {
     let address = "127.0.0.1:0".parse().expect("an address");
     let started = checkout::mock_gateway::start(address, settings, Books::in_memory()).await;
     assert!(started.is_err(), "more than certain");
+}
+
+/// A teacher reads in the log what struck whom, whichever fault it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_fault_is_in_the_catalogue_with_a_sentence_and_in_the_log_when_it_strikes() {
+    let _tls_provider_of_the_client = World::in_memory().await;
+    let (gateway, url) = Process::role("gateway", &["--in-memory"], &[]);
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().expect("a client");
+    let faults = format!("{url}/_mock/faults");
+    let listing: serde_json::Value = client.get(&faults).send().await.expect("sent").json().await.expect("JSON");
+    let catalogue = listing["catalogue"].as_object().expect("a catalogue");
+    let fired = client.get(format!("{url}/_mock/stats")).send().await.expect("sent");
+    let fired: serde_json::Value = fired.json().await.expect("JSON");
+    assert_eq!(catalogue.len(), fired["faults"].as_object().expect("faults").len());
+    assert_eq!(listing["queue"], json!([]));
+    for (name, meaning) in catalogue {
+        assert!(meaning.as_str().expect("text").ends_with('.'), "{name}: {meaning}");
+        let asked = json!({ "name": name, "latency_ms": 1 });
+        assert_eq!(client.post(&faults).json(&asked).send().await.expect("sent").status(), 200, "{name}");
+        let key = if name == "refuse" { "none".to_owned() } else { format!("key-of-{name}") };
+        if name != "refuse" {
+            let paying = client.post(format!("{url}/v1/payment_intents")).bearer_auth("sk_test_1");
+            let paying = paying.timeout(Duration::from_millis(500)).header("Idempotency-Key", &key).form(GRINDER);
+            let _what_the_fault_leaves_of_it = paying.send().await;
+        }
+        let line = format!("a fault strikes fault=\"{name}\" key=\"{key}\"");
+        wait_for("the log names the fault", async || gateway.stderr().contains(&line)).await;
+        wait_for("the port is open", async || client.get(&faults).send().await.is_ok()).await;
+    }
 }
 
 #[tokio::test]

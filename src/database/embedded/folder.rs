@@ -129,6 +129,11 @@ impl DataFolder {
     }
 }
 
+/// Does a running process own this data folder?
+pub fn is_in_use(folder: &Path) -> bool {
+    File::open(folder.join("lock")).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// 256 random bits in letters that need no escaping in a URL.
 pub fn random_secret() -> String {
     hex::encode(rand::random::<[u8; 32]>())

@@ -22,7 +22,7 @@ use std::{
 use anyhow::Context;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-pub use self::folder::{DataFolder, Lifetime, default_data_folder, open_log, random_secret, write_private};
+pub use self::folder::{DataFolder, Lifetime, default_data_folder, is_in_use, open_log, random_secret, write_private};
 use self::{account::ServerAccount, owner::GuardianProcess, programs::Programs};
 
 /// Names the short-lived folders: the guardian removes no other.
