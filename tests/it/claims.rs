@@ -434,3 +434,24 @@ async fn the_order_path_probes_indexes_and_scans_nothing() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert_eq!((read(scans).await - scans_before, read(walks).await - walks_before), (0, 0), "(scans, walks)");
 }
+
+/// The look at every connection is silent: a server's log full of warnings hides the one that matters.
+#[tokio::test]
+async fn a_connection_that_was_returned_properly_is_not_inside_a_transaction_and_nothing_is_rolled_back() {
+    let database = TestDatabase::create().await;
+    let args = DatabaseArgs { database_url: database.url, connections: 1, batch_limit: 1, batch_lanes: 1 };
+    let pool = database::connect(&args, "test").await.unwrap();
+    let rolled_back = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+    let count = async || {
+        sqlx::query("SELECT pg_stat_force_next_flush()").execute(&pool).await.unwrap();
+        sqlx::query_scalar::<_, i64>(rolled_back).fetch_one(&pool).await.unwrap()
+    };
+    let before = count().await;
+    for _ in 0..50 {
+        let left_open =
+            sqlx::raw_sql("SELECT statement_timestamp() > transaction_timestamp()").fetch_one(&pool).await.unwrap();
+        assert!(!sqlx::Row::try_get::<bool, _>(&left_open, 0).unwrap());
+        database::begin(&pool).await.unwrap().commit().await.unwrap();
+    }
+    assert_eq!(count().await - before, 0);
+}
