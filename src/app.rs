@@ -16,6 +16,7 @@ use crate::{
     http::{self, Door, RequestLog},
     idempotency::partitions,
     serve,
+    telemetry::one_line,
 };
 
 /// How long the end of a process waits for what it has claimed.
@@ -69,7 +70,7 @@ async fn recover(checkout: Checkout, pause: Duration, stop: CancellationToken) {
         match recover_once(&checkout).await {
             Ok(round) if round != Default::default() => tracing::info!(?round, "a round of recovery"),
             Ok(_) => {}
-            Err(error) => tracing::error!(error = format!("{error:#}"), "a round of recovery failed"),
+            Err(error) => tracing::error!(error = one_line(&error), "a round of recovery failed"),
         }
         rest(pause, &stop).await;
     }
@@ -80,7 +81,7 @@ async fn keep_partitions(pool: PgPool, timing: Timing, stop: CancellationToken) 
         match partitions::maintain(&pool, timing.key_expiry()).await {
             Ok(done) if done != Default::default() => tracing::info!(?done, "looked after the day partitions"),
             Ok(_) => {}
-            Err(error) => tracing::error!(error = format!("{error:#}"), "the day partitions could not be looked after"),
+            Err(error) => tracing::error!(error = one_line(&error), "the day partitions could not be looked after"),
         }
         rest(PARTITION_PAUSE, &stop).await;
     }

@@ -24,6 +24,7 @@ use crate::{
     config::{ConsoleArgs, DatabaseArgs},
     credential::Credentials,
     database, serve,
+    telemetry::one_line,
 };
 
 /// One reader looks at one page at a time.
@@ -74,9 +75,9 @@ async fn overview(State(console): State<Console>, wish: Result<Query<Wish>, Quer
     // A query that cannot even be read (a name given twice) wishes for nothing.
     let live = wish.is_ok_and(|Query(wish)| wish.live.as_deref() == Some("true"));
     let (books, requests) = tokio::join!(store::books(&console.pool), console.requests.newest());
-    let books = books.inspect_err(|error| tracing::warn!(error = format!("{error:#}"), "the database cannot be read"));
+    let books = books.inspect_err(|error| tracing::warn!(error = one_line(error), "the database cannot be read"));
     let requests =
-        requests.inspect_err(|error| tracing::warn!(error = format!("{error:#}"), "the request log cannot be read"));
+        requests.inspect_err(|error| tracing::warn!(error = one_line(error), "the request log cannot be read"));
     let status = if books.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     match page::render(&Overview::new(live, books, requests, console.requests.api_url())) {
         Ok(page) => (status, Html(page)).into_response(),

@@ -2,18 +2,26 @@
 //!
 //! A dead server is its guardian's affair, a dead guardian is ours: the server is stopped and both are started again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::stack::StackOptions;
-use crate::database::embedded::{Cluster, DataFolder};
+use crate::{
+    database::embedded::{Cluster, DataFolder},
+    telemetry::one_line,
+};
 
 const DATABASE: &str = "checkout";
-const REVIVALS_MAX: u32 = 10;
-const REVIVAL_PAUSE: Duration = Duration::from_secs(1);
+const DEATHS_MAX: u32 = 10;
+/// A guardian that lived this long had started well: its death counts as the first again.
+const SETTLED: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Server {
@@ -80,31 +88,35 @@ impl Server {
 
 async fn keep(mut cluster: Cluster, progress: fn(&str), stop: CancellationToken) -> anyhow::Result<()> {
     let log = cluster.folder().log_of("postgres").display().to_string();
-    let mut revivals = 0;
+    let (mut deaths, mut since) = (0, Instant::now());
     loop {
-        tokio::select! {
-            news = cluster.news() => match news {
-                Some(line) => progress(&format!("postgres {line} (log: {log})")),
-                None if revivals == REVIVALS_MAX => {
-                    progress(&format!("the guardian of postgres died {revivals} times: left alone (log: {log})"));
-                    stop.cancelled().await;
-                }
-                None => {
-                    revivals += 1;
-                    progress(&format!("the guardian of postgres died, stops and starts again with it (log: {log})"));
-                    tokio::select! {
-                        revived = cluster.revive() => match revived {
-                            Ok(()) => progress("postgres runs again, with another guardian"),
-                            Err(error) => {
-                                progress(&format!("postgres did not start: {error:#}"));
-                                let _ = tokio::time::timeout(REVIVAL_PAUSE, stop.cancelled()).await;
-                            }
-                        },
-                        () = stop.cancelled() => {}
-                    }
-                }
-            },
+        let news = tokio::select! {
+            biased;
             () = stop.cancelled() => return cluster.stop().await,
+            news = cluster.news() => news,
+        };
+        if let Some(line) = news {
+            progress(&format!("postgres {line} (log: {log})"));
+            continue;
+        }
+        deaths = if since.elapsed() > SETTLED { 1 } else { deaths + 1 };
+        if deaths > DEATHS_MAX {
+            progress(&format!("the guardian of postgres died {deaths} times in a row: left alone (log: {log})"));
+            stop.cancelled().await;
+            return cluster.stop().await;
+        }
+        progress(&format!("the guardian of postgres died: stopping the server, starting both again (log: {log})"));
+        let revived = tokio::select! {
+            revived = cluster.revive() => revived,
+            () = stop.cancelled() => continue,
+        };
+        since = Instant::now();
+        match revived {
+            Ok(()) => progress("postgres runs again, with another guardian"),
+            Err(error) => {
+                progress(&format!("postgres did not start: {}", one_line(&error)));
+                let _ = tokio::time::timeout(PAUSE, stop.cancelled()).await;
+            }
         }
     }
 }
