@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    config::Timing,
+    config::{SETTLE_RESERVE_MS, Timing},
     gateway::{ChargeRequest, Lookup, Outcome, client::GatewayClient},
     idempotency::record::Claim,
 };
@@ -25,7 +25,7 @@ const SENDS_MAX: usize = 2;
 /// How far the gateway's search may lag behind its books: Stripe says under a minute usually, up to an hour in an outage.
 const SEARCH_LAG_MAX: Duration = Duration::from_secs(3600);
 /// What settling needs after the last answer, out of the lease.
-const SETTLE_RESERVE: Duration = Duration::from_secs(2);
+const SETTLE_RESERVE: Duration = Duration::from_millis(SETTLE_RESERVE_MS);
 
 /// Until when this owner may send, and until when it may ask.
 #[derive(Debug, Clone, Copy)]
