@@ -52,13 +52,13 @@ async fn hundreds_of_connections_cut_at_random_moments_leave_nothing_behind() {
     for phone in phones {
         phone.await.unwrap();
     }
-    wait_for("everything that was claimed is finished", async || {
-        shop.count("idempotency_records WHERE state = 'in_flight'").await == 0
+    // Requests of phones that are gone may still lie unread in the api's sockets, so this is asked until it holds.
+    wait_for("everything that was claimed is finished, and charged once", async || {
+        let open = shop.count("idempotency_records WHERE state = 'in_flight'").await;
+        let finished = shop.count("orders").await;
+        open == 0 && finished > 0 && shop.captures().await == u64::try_from(finished).unwrap()
     })
     .await;
-    let finished = shop.count("orders").await;
-    assert!(finished > 0, "not one order was claimed before its phone hung up: the sweep cut too early");
-    assert_eq!(shop.captures().await, u64::try_from(finished).unwrap(), "each finished order was charged once");
 
     for key in &keys {
         let mut answer = shop.order(key, &grinder("pm_card_visa")).await;
