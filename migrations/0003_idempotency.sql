@@ -53,6 +53,7 @@ CREATE TABLE idempotency_records (
     CONSTRAINT records_answer_bounded CHECK (octet_length(response_body) <= 65536)
 ) PARTITION BY RANGE (day);
 
--- What recovery looks for. Small: a row leaves it as soon as its outcome is known.
+-- What recovery looks for. Small: a row leaves it as soon as its outcome is known, and one that was given back unsent is not
+-- in it at all (after a day without the gateway there may be millions).
 CREATE INDEX records_unresolved ON idempotency_records (digest)
-    WHERE state IN ('in_flight', 'unknown', 'needs_review');
+    WHERE state IN ('in_flight', 'unknown', 'needs_review') AND first_sent_at IS NOT NULL;

@@ -68,8 +68,11 @@ pub async fn review(
 async fn list(checkout: &Checkout) -> anyhow::Result<()> {
     let waiting = review::waiting(checkout, LISTED_MAX).await?;
     for key in &waiting {
-        let (customer, money) = (key.order.customer_id, key.order.money()?);
-        println!("{}  since {}  customer {customer}  {money}", key.gateway_key, key.since);
+        let what = match &key.order {
+            Ok(order) => format!("customer {}  {}", order.customer_id, order.money()?),
+            Err(error) => format!("{error:#}"),
+        };
+        println!("{}  since {}  {what}", key.gateway_key, key.since);
     }
     match waiting.len() {
         0 => println!("no key waits for review"),

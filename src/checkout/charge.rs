@@ -24,6 +24,8 @@ const RESEND_PAUSE: Duration = Duration::from_millis(200);
 const SENDS_MAX: usize = 2;
 /// How far the gateway's search may lag behind its books: Stripe says under a minute usually, up to an hour in an outage.
 const SEARCH_LAG_MAX: Duration = Duration::from_secs(3600);
+/// How long beyond that a search that does not answer at all is asked again before a person is.
+const SEARCH_SILENCE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// What settling needs after the last answer, out of the lease.
 const SETTLE_RESERVE: Duration = Duration::from_millis(SETTLE_RESERVE_MS);
 
@@ -36,6 +38,8 @@ pub struct Limits {
     pub send_by: Instant,
     /// From here on, what the gateway does not show it never will: its search lags behind the last send, but not this long.
     pub give_up_at: Instant,
+    /// From here on, a search that does not even answer is a person's business too.
+    pub silence_ends: Instant,
     /// What the gateway created before this moment (seconds since 1970) belongs to an earlier purchase under the same key.
     /// Two purchases lie a whole expiry apart, a day at least, so half of that forgives any difference between two clocks.
     pub created_since_s: i64,
@@ -53,6 +57,7 @@ impl Limits {
             answer_by: lease_ends.min(asked_at + timing.gateway_budget()),
             send_by: asked_at + window_left,
             give_up_at: asked_at + window_left + SEARCH_LAG_MAX.saturating_sub(past_window),
+            silence_ends: asked_at + window_left + (SEARCH_LAG_MAX + SEARCH_SILENCE_MAX).saturating_sub(past_window),
             created_since_s: (claim.first_sent_at - time::Duration::hours(12)).unix_timestamp(),
         }
     }
@@ -83,6 +88,7 @@ pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequ
                 return Charged::Untellable;
             }
             Lookup::Found(_) | Lookup::NothingFound => {}
+            Lookup::Unreachable { .. } if Instant::now() >= limits.silence_ends => return Charged::Untellable,
             Lookup::Unreachable { why } => return Charged::Known(Outcome::Unknown { why, frozen: false }),
         }
     }

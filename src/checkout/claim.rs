@@ -1,6 +1,10 @@
 //! Step 3, the claim: one transaction, committed before any byte goes to the gateway. Who may execute?
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -60,12 +64,52 @@ pub enum ClaimOutcome {
     NotAdmitted,
 }
 
+/// Why there is no outcome of a claim.
+#[derive(Debug, thiserror::Error)]
+pub enum NoClaim {
+    #[error("too many claims are waiting")]
+    Overloaded,
+    /// No transaction of ours can have been committed.
+    #[error("no claim was made: {0}")]
+    NeverMade(NoVerdict),
+    /// A transaction may have been committed unheard, and then recovery will go on with it.
+    #[error("a claim may have been made: {0}")]
+    Doubtful(NoVerdict),
+}
+
 /// Asks for the claim. A database failure is asked again with the same attempt token, which recognises a claim whose COMMIT
 /// went through and whose acknowledgement was lost.
-pub async fn claim(checkout: &Checkout, request: &ClaimRequest) -> Result<ClaimOutcome, NoVerdict> {
+pub async fn claim(checkout: &Checkout, request: &ClaimRequest) -> Result<ClaimOutcome, NoClaim> {
     // Shorter than after a charge: nothing is lost by giving up, and the client is better told soon.
     const PAUSES_MS: [u64; 2] = [50, 200];
-    super::settle::persist(&PAUSES_MS, || checkout.claims.submit(request.clone())).await
+    let doubt = AtomicBool::new(false);
+    let step = || async {
+        let verdict = checkout.claims.submit(request.clone()).await;
+        if let Err(NoVerdict::Database(error)) = &verdict
+            && may_be_committed(error)
+        {
+            doubt.store(true, Ordering::Relaxed);
+        }
+        verdict
+    };
+    let verdict = super::settle::persist(&PAUSES_MS, step).await;
+    let doubtful = doubt.load(Ordering::Relaxed);
+    verdict.map_err(|reason| match reason {
+        reason if doubtful => NoClaim::Doubtful(reason),
+        NoVerdict::Overloaded | NoVerdict::Closed => NoClaim::Overloaded,
+        NoVerdict::Database(_) => NoClaim::NeverMade(reason),
+    })
+}
+
+/// Whether a transaction that failed like this may have been committed all the same. A connection that was never had began
+/// nothing; a statement that the server refused was rolled back. A server that is shutting down (class 57) may have
+/// committed and then fallen silent, as may a connection that broke.
+fn may_be_committed(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => false,
+        sqlx::Error::Database(refused) => refused.code().is_none_or(|code| code.starts_with("57P")),
+        _ => true,
+    }
 }
 
 /// The claim transaction over a batch.

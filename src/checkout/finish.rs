@@ -95,7 +95,7 @@ pub(super) fn conclude(claim: Claim, frozen: &FrozenOrder, charged: Charged) -> 
             (Ending::NeedsReview, Booked::Nothing, open(Code::OutcomeUnknown, UNDER_REVIEW, MINUTE))
         }
     };
-    Ok((Settlement { claim, ending, booked }, finished))
+    Ok((Settlement { claim, ending, booked, review: None }, finished))
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -8,13 +8,12 @@ use uuid::Uuid;
 
 use super::{
     Checkout,
-    claim::{ClaimOutcome, ClaimRequest, NewPurchase, claim},
+    claim::{ClaimOutcome, ClaimRequest, NewPurchase, NoClaim, claim},
     finish::{Finished, UNDER_REVIEW, finish},
     frozen::FrozenOrder,
     shield::Place,
 };
 use crate::{
-    database::group_commit::NoVerdict,
     idempotency::{
         fingerprint::Fingerprints,
         key::Scope,
@@ -62,8 +61,9 @@ pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option
         Ok(ClaimOutcome::Expired { resource_id }) => return Ok(expired(resource_id)),
         Ok(ClaimOutcome::NeedsReview) => return Ok(under_review()),
         Ok(ClaimOutcome::NotAdmitted) => return Ok(Reply::Problem(admission.err().unwrap_or_else(overloaded))),
-        Err(NoVerdict::Overloaded | NoVerdict::Closed) => return Ok(Reply::Problem(overloaded())),
-        Err(NoVerdict::Database(error)) => return Ok(unavailable(&error)),
+        Err(NoClaim::Overloaded) => return Ok(Reply::Problem(overloaded())),
+        Err(never_made @ NoClaim::NeverMade(_)) => return Ok(unavailable(&never_made)),
+        Err(doubtful @ NoClaim::Doubtful(_)) => return Ok(in_doubt(&doubtful)),
     };
 
     match finish(checkout, claim, asked_at).await? {
@@ -135,9 +135,16 @@ fn overloaded() -> Problem {
         .retry_after(Duration::from_secs(1))
 }
 
-/// The claim could not be made or asked for: this attempt has sent nothing. An earlier one may have, so it is not final.
-fn unavailable(error: &sqlx::Error) -> Reply {
-    tracing::error!(%error, "no claim could be made");
+/// This attempt has sent nothing, and nothing will be sent for it. An earlier one may have, so it is not final.
+fn unavailable(why: &NoClaim) -> Reply {
+    tracing::error!(%why, "an order could not be claimed");
     let detail = "This attempt charged nothing. Send it again under the same key.";
     Reply::Problem(Problem::new(Code::Unavailable, detail).retry_after(Duration::from_secs(2)))
+}
+
+/// The claim may stand although nobody heard so; then recovery charges it. Anything else would be a promise we cannot keep.
+fn in_doubt(why: &NoClaim) -> Reply {
+    tracing::error!(%why, "an order may have been claimed");
+    let detail = "Contact with the database was lost on the way. Ask again under the same key.";
+    Reply::Problem(Problem::new(Code::OutcomeUnknown, detail).retry_after(Duration::from_secs(2)))
 }

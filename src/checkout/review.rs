@@ -24,7 +24,7 @@ use crate::{
         record::{Claim, State},
         store,
     },
-    reviews::{self, store::NewReview},
+    reviews::store::NewReview,
 };
 
 /// How long the gateway may take to confirm a charge.
@@ -34,11 +34,12 @@ const CONFIRM_MAX: Duration = Duration::from_secs(5);
 const NOT_CHARGED: &str = "not_charged";
 
 /// A key that waits for a person.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Waiting {
     /// How the gateway knows it.
     pub gateway_key: String,
-    pub order: FrozenOrder,
+    /// What was asked for, if it can be read; a key whose request cannot is a person's business all the more.
+    pub order: anyhow::Result<FrozenOrder>,
     pub since: OffsetDateTime,
 }
 
@@ -57,8 +58,8 @@ pub async fn waiting(checkout: &Checkout, most: i64) -> anyhow::Result<Vec<Waiti
     let rows = claim_store::needing_review(&mut connection, most).await.context("looking for keys under review")?;
     rows.into_iter()
         .map(|row| {
-            let order = FrozenOrder::read(&row.frozen)?;
-            Ok(Waiting { gateway_key: key_at_gateway(row.digest), order, since: row.created_at })
+            let gateway_key = key_at_gateway(row.digest);
+            Ok(Waiting { order: FrozenOrder::read(&row.frozen), gateway_key, since: row.created_at })
         })
         .collect()
 }
@@ -67,39 +68,53 @@ pub async fn waiting(checkout: &Checkout, most: i64) -> anyhow::Result<Vec<Waiti
 pub async fn decide(checkout: &Checkout, gateway_key: &str, verdict: &Verdict, decided_by: &str) -> anyhow::Result<()> {
     ensure!(!decided_by.trim().is_empty(), "a decision needs the name of who took it");
     let digest = key_digest(gateway_key).with_context(|| format!("{gateway_key} is no gateway key of ours"))?;
-    let frozen = under_review(checkout, digest).await?;
-    if let Verdict::Charged { gateway_id } = verdict {
-        confirm(checkout, gateway_id, &frozen.charge_request(digest)?).await?;
+    let (frozen, first_sent_at) = under_review(checkout, digest).await?;
+    let request = frozen.charge_request(digest)?;
+    match verdict {
+        Verdict::Charged { gateway_id } => confirm_charged(checkout, gateway_id, &request).await?,
+        Verdict::NotCharged => confirm_not_charged(checkout, &request, first_sent_at).await?,
     }
-    let claim = take_over(checkout, digest, &frozen, verdict, decided_by).await?;
 
-    let outcome = match verdict {
-        Verdict::Charged { gateway_id } => Outcome::Approved { gateway_id: gateway_id.clone() },
-        Verdict::NotCharged => Outcome::Declined {
-            gateway_id: None,
-            decline_code: NOT_CHARGED.to_owned(),
-            message: "The payment was not made, and will not be. A new attempt needs a new key.".to_owned(),
-        },
+    // If we die here, the lease runs out, recovery finds nothing once more, and the key is under review again.
+    let claim = take_over(checkout, digest).await?;
+    let (outcome, gateway_id) = match verdict {
+        Verdict::Charged { gateway_id } => {
+            (Outcome::Approved { gateway_id: gateway_id.clone() }, Some(gateway_id.clone()))
+        }
+        Verdict::NotCharged => (not_charged(), None),
     };
-    let (settlement, _) = conclude(claim, &frozen, Charged::Known(outcome))?;
+    let (mut settlement, _) = conclude(claim, &frozen, Charged::Known(outcome))?;
+    let customer = frozen.customer_id;
+    settlement.review =
+        Some(NewReview { key_digest: digest.0, customer, gateway_id, decided_by: decided_by.to_owned() });
     match settle(checkout, &settlement).await? {
         Settled::Done => Ok(()),
         Settled::Fenced => bail!("the key was taken over meanwhile; look again"),
     }
 }
 
-async fn under_review(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Result<FrozenOrder> {
+fn not_charged() -> Outcome {
+    Outcome::Declined {
+        gateway_id: None,
+        decline_code: NOT_CHARGED.to_owned(),
+        message: "The payment was not made, and will not be. A new attempt needs a new key.".to_owned(),
+    }
+}
+
+async fn under_review(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Result<(FrozenOrder, OffsetDateTime)> {
     let mut connection = checkout.pool.acquire().await.context("no database connection")?;
     let newest = store::newest(&mut connection, &[digest]).await.context("reading the record")?;
     match newest.records.get(&digest) {
-        Some(record) if record.holding.state() == State::NeedsReview => FrozenOrder::read(&record.frozen),
+        Some(record) if record.holding.state() == State::NeedsReview => {
+            Ok((FrozenOrder::read(&record.frozen)?, record.first_sent_at.unwrap_or(record.created_at)))
+        }
         Some(record) => bail!("this key is not under review: it is {}", record.holding.state().name()),
         None => bail!("there is no record of this key"),
     }
 }
 
 /// A charge is believed only if the gateway says so itself.
-async fn confirm(checkout: &Checkout, gateway_id: &str, request: &ChargeRequest) -> anyhow::Result<()> {
+async fn confirm_charged(checkout: &Checkout, gateway_id: &str, request: &ChargeRequest) -> anyhow::Result<()> {
     match checkout.gateway.retrieve(gateway_id, request, CONFIRM_MAX).await {
         Lookup::Found(Outcome::Approved { .. }) => Ok(()),
         Lookup::Found(_) => bail!("the gateway says that {gateway_id} did not take {}", request.amount),
@@ -108,25 +123,26 @@ async fn confirm(checkout: &Checkout, gateway_id: &str, request: &ChargeRequest)
     }
 }
 
-/// Keeps the decision and takes the record over, both or neither.
-async fn take_over(
+/// And that there was none, only if the gateway, asked once more, shows none.
+async fn confirm_not_charged(
     checkout: &Checkout,
-    digest: ScopeDigest,
-    frozen: &FrozenOrder,
-    verdict: &Verdict,
-    decided_by: &str,
-) -> anyhow::Result<Claim> {
-    let lease = Duration::from_millis(checkout.timing.lease_ms);
-    let gateway_id = match verdict {
-        Verdict::Charged { gateway_id } => Some(gateway_id.as_str()),
-        Verdict::NotCharged => None,
-    };
-    let review = NewReview { key_digest: digest.0, customer: frozen.customer_id, gateway_id, decided_by };
+    request: &ChargeRequest,
+    first_sent_at: OffsetDateTime,
+) -> anyhow::Result<()> {
+    match checkout.gateway.lookup(request, first_sent_at.unix_timestamp(), CONFIRM_MAX).await {
+        Lookup::NothingFound | Lookup::Found(Outcome::Declined { .. }) => Ok(()),
+        Lookup::Found(Outcome::Approved { gateway_id }) => {
+            bail!("the gateway shows that {gateway_id} took {}: decide with --charged {gateway_id}", request.amount)
+        }
+        Lookup::Found(open) => bail!("the gateway shows something that is not settled: {open:?}"),
+        Lookup::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
+    }
+}
 
+async fn take_over(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Result<Claim> {
+    let lease = Duration::from_millis(checkout.timing.lease_ms);
     let mut tx = database::begin(&checkout.pool).await?;
     let claim = claim_store::take_over_reviewed(&mut tx, digest, lease).await?;
-    let claim = claim.context("the key was decided by somebody else meanwhile")?;
-    reviews::store::insert(&mut tx, review).await?;
     tx.commit().await?;
-    Ok(claim)
+    claim.context("the key was decided by somebody else meanwhile")
 }

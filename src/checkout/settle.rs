@@ -20,6 +20,7 @@ use crate::{
     },
     orders::{self, store::NewOrder},
     outbox::{self, store::NewEvent},
+    reviews::{self, store::NewReview},
 };
 
 /// How a claim ends, and what becomes true with it.
@@ -28,6 +29,8 @@ pub struct Settlement {
     pub claim: Claim,
     pub ending: Ending,
     pub booked: Booked,
+    /// The decision of a person that ends it, kept if and only if it does.
+    pub review: Option<NewReview>,
 }
 
 /// The rows of business that an ending brings.
@@ -114,6 +117,11 @@ impl Batch for Endings {
             orders::store::insert(&mut tx, &new_orders).await?;
             outbox::store::append(&mut tx, &new_events).await?;
         }
+        for settlement in sorted.iter().filter(|settlement| ended.contains(&owner(&settlement.claim))) {
+            if let Some(review) = &settlement.review {
+                reviews::store::insert(&mut tx, review).await?;
+            }
+        }
         let missed: Vec<&Claim> =
             sorted.iter().map(|settlement| &settlement.claim).filter(|claim| !ended.contains(&owner(claim))).collect();
         let done_before = if missed.is_empty() { HashSet::new() } else { ended_by_us(&mut tx, &missed).await? };
@@ -160,7 +168,7 @@ mod tests {
                 (verdict.ok(), steps.load(Ordering::Relaxed))
             }
         };
-        let database = || NoVerdict::Database(sqlx::Error::PoolTimedOut);
+        let database = || NoVerdict::Database(std::sync::Arc::new(sqlx::Error::PoolTimedOut));
         assert_eq!(failing(0, database).await, (Some(0), 1));
         assert_eq!(failing(2, database).await, (Some(2), 3));
         assert_eq!(failing(9, database).await, (None, 3));

@@ -68,11 +68,11 @@ pub(super) async fn books(pool: &PgPool) -> anyhow::Result<Books> {
     })
 }
 
-/// The open states come from their own small index. The final ones are counted up to a bound: there may be millions.
+/// The open states come from their own small index; what was given back unsent is not open. The final ones are counted up to a bound: there may be millions.
 async fn counts(connection: &mut PgConnection) -> sqlx::Result<Counts> {
     let rows = sqlx::query!(
         r#"SELECT state AS "state!", count(*) AS "count!"
-           FROM idempotency_records WHERE state IN ('in_flight', 'unknown', 'needs_review') GROUP BY state
+           FROM idempotency_records WHERE state IN ('in_flight', 'unknown', 'needs_review') AND first_sent_at IS NOT NULL GROUP BY state
            UNION ALL
            SELECT state, count(*) FROM (SELECT state FROM idempotency_records LIMIT $1) AS counted
            WHERE state IN ('completed', 'failed') GROUP BY state"#,
@@ -95,7 +95,7 @@ async fn open_records(connection: &mut PgConnection) -> sqlx::Result<Vec<OpenRec
                   extract(epoch FROM moment.now - r.created_at)::float8 AS "age_s!",
                   extract(epoch FROM COALESCE(r.next_attempt_at, r.lease_until) - moment.now)::float8 AS due_in_s
            FROM idempotency_records AS r, moment
-           WHERE r.state IN ('in_flight', 'unknown', 'needs_review')
+           WHERE r.state IN ('in_flight', 'unknown', 'needs_review') AND r.first_sent_at IS NOT NULL
            ORDER BY r.created_at DESC LIMIT 50"#
     )
     .fetch_all(connection)

@@ -5,9 +5,13 @@
 //! the queue fills while a transaction runs, and the batches grow by themselves. Items are answered only after their
 //! transaction committed; a batch that fails is run again item by item, so that one bad item fails alone.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, io, sync::Arc, time::Duration};
 
 use tokio::sync::{Mutex, mpsc, oneshot};
+
+/// Longest that a lane waits for a transaction: longer than the server's own time-outs, which end everything but silence.
+/// The transaction is not cancelled (see [`super::begin`]), only left to itself; who asks again recognises its work.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// What a queue feeds: a transaction over a slice.
 pub trait Batch: Send + Sync + 'static {
@@ -38,7 +42,7 @@ pub enum NoVerdict {
     Overloaded,
     /// The database failed. Whether this item was committed is unknown; asking again finds out.
     #[error("the database failed: {0}")]
-    Database(#[source] sqlx::Error),
+    Database(#[source] Arc<sqlx::Error>),
     /// The queue was closed: the process is stopping.
     #[error("the queue is closed")]
     Closed,
@@ -112,28 +116,29 @@ async fn lane<B: Batch>(batch: Arc<B>, queue: Arc<Mutex<mpsc::Receiver<Waiting<B
     }
 }
 
-/// After a failed batch: its items one by one, so that one bad item fails alone.
-async fn run_apart<B: Batch>(
-    batch: &Arc<B>,
-    error: sqlx::Error,
-    items: &Arc<Vec<B::Item>>,
-    mut answers: Vec<Answer<B>>,
-) {
+/// After a failed batch. If one of its items may be to blame they are run one by one, so that a bad item fails alone. If the
+/// database is out of reach, one by one would only take as many time-outs as there are items, and everybody would wait.
+async fn run_apart<B: Batch>(batch: &Arc<B>, error: sqlx::Error, items: &Arc<Vec<B::Item>>, answers: Vec<Answer<B>>) {
     tracing::warn!(%error, items = items.len(), "a transaction failed");
-    if items.len() == 1 {
-        if let Some(answer) = answers.pop() {
-            let _ = answer.send(Err(NoVerdict::Database(error)));
+    if items.len() == 1 || out_of_reach(&error) {
+        let error = Arc::new(error);
+        for answer in answers {
+            let _ = answer.send(Err(NoVerdict::Database(Arc::clone(&error))));
         }
         return;
     }
     for (place, answer) in answers.into_iter().enumerate() {
         let verdict = run_all(batch, items, place..place + 1).await;
         let verdict = verdict.and_then(|mut only| only.pop().ok_or(sqlx::Error::RowNotFound));
-        let _ = answer.send(verdict.map_err(NoVerdict::Database));
+        let _ = answer.send(verdict.map_err(|error| NoVerdict::Database(Arc::new(error))));
     }
 }
 
-/// In a task of its own: a panic fails this batch and leaves the lane alive for the next one.
+fn out_of_reach(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed)
+}
+
+/// In a task of its own: neither a panic nor a connection that has fallen silent takes the lane with it.
 async fn run_all<B: Batch>(
     batch: &Arc<B>,
     items: &Arc<Vec<B::Item>>,
@@ -142,7 +147,8 @@ async fn run_all<B: Batch>(
     let wanted = some.len();
     let (batch, items) = (Arc::clone(batch), Arc::clone(items));
     let run = tokio::spawn(async move { batch.run(items.get(some).unwrap_or_default()).await });
-    let verdicts = run.await.map_err(|_| sqlx::Error::WorkerCrashed)??;
+    let ended = tokio::time::timeout(SILENCE_MAX, run).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+    let verdicts = ended.map_err(|_| sqlx::Error::WorkerCrashed)??;
     if verdicts.len() == wanted {
         Ok(verdicts)
     } else {

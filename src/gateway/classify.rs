@@ -133,6 +133,11 @@ impl Situation {
 const MESSAGE_CHARS_MAX: usize = 500;
 const CODE_CHARS_MAX: usize = 100;
 
+/// What may be the gateway's name for something: it is stored, and put into paths.
+fn is_id(id: &str) -> bool {
+    (1..=255).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 fn told(text: &str, chars_max: usize) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(chars_max).collect()
 }
@@ -222,6 +227,7 @@ impl PaymentIntent {
             self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code();
         let (situation, decline) = match (self.status.as_str(), self.last_payment_error) {
             _ if !same_money => (Situation::OtherAmount, None),
+            _ if !is_id(&self.id) => (Situation::AnswerUnreadable, None),
             ("succeeded", _) => return Outcome::Approved { gateway_id: self.id },
             ("requires_action", _) => (Situation::ChallengeRequired, None),
             ("requires_payment_method", Some(error)) => (Situation::CardDeclined, Some(error)),
@@ -259,7 +265,7 @@ impl GatewayError {
         Outcome::Declined {
             decline_code,
             message: self.sentence().unwrap_or_else(|| situation.sentence().to_owned()),
-            gateway_id: self.payment_intent.map(|intent| intent.id),
+            gateway_id: self.payment_intent.map(|intent| intent.id).filter(|id| is_id(id)),
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{Door, door, reply};
 use crate::{
     checkout::frozen::bought_by,
     idempotency::{
+        decide::given_back,
         key::{IdempotencyKey, Operation, Scope},
         record::{Holding, Record, StoredResponse},
         store,
@@ -29,7 +30,8 @@ use crate::{
 struct Shown<'a> {
     operation: &'a str,
     key: &'a str,
-    /// `in_flight`, `unknown`, `needs_review`, `completed`, `failed`, or `expired`.
+    /// `in_flight`, `unknown`, `needs_review`, `completed`, `failed`; `released`: nothing was sent, and nobody but a retry will;
+    /// or `expired`.
     state: &'a str,
     #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     created_at: Option<OffsetDateTime>,
@@ -74,12 +76,13 @@ pub(super) async fn show(
 }
 
 async fn look(door: &Door, scope: &Scope, request_id: RequestId) -> anyhow::Result<Response> {
-    let expiry = time::Duration::hours(i64::from(door.checkout.timing.key_expiry_hours));
+    let expiry = door.checkout.timing.key_expiry();
     let found = store::find(&door.checkout.pool, scope).await?;
-    let live = found.filter(|(now, record)| !record.holding.state().is_final() || *now < record.created_at + expiry);
-    let bought = match live {
-        Some((_, record)) => return shown(scope, &record, record.created_at + expiry, request_id),
-        None => bought_by(&door.checkout.pool, scope.digest()).await?,
+    let bought = match found {
+        Some((now, record)) if now < record.expires_at(expiry) || is_open(&record, now) => {
+            return shown(scope, &record, now, record.expires_at(expiry), request_id);
+        }
+        Some(_) | None => bought_by(&door.checkout.pool, scope.digest()).await?,
     };
     Ok(match bought {
         Some(order) => {
@@ -90,9 +93,15 @@ async fn look(door: &Door, scope: &Scope, request_id: RequestId) -> anyhow::Resu
     })
 }
 
+/// An open outcome does not expire. What was given back unsent has no outcome.
+fn is_open(record: &Record, now: OffsetDateTime) -> bool {
+    !record.holding.state().is_final() && !given_back(record, now)
+}
+
 fn shown(
     scope: &Scope,
     record: &Record,
+    now: OffsetDateTime,
     expires_at: OffsetDateTime,
     request_id: RequestId,
 ) -> anyhow::Result<Response> {
@@ -101,7 +110,7 @@ fn shown(
         Holding::InFlight { .. } | Holding::Unknown | Holding::NeedsReview => None,
     };
     let shown = Shown {
-        state: record.holding.state().name(),
+        state: if given_back(record, now) { "released" } else { record.holding.state().name() },
         created_at: Some(record.created_at),
         expires_at: Some(expires_at),
         response,

@@ -206,7 +206,8 @@ pub struct NeedsReview {
 /// The oldest records that wait for a person.
 pub async fn needing_review(connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<NeedsReview>> {
     let rows = sqlx::query!(
-        "SELECT digest, frozen, created_at FROM idempotency_records WHERE state = 'needs_review' ORDER BY created_at LIMIT $1",
+        "SELECT digest, frozen, created_at FROM idempotency_records
+         WHERE state = 'needs_review' AND first_sent_at IS NOT NULL ORDER BY created_at LIMIT $1",
         most
     )
     .fetch_all(connection)

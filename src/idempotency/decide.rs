@@ -28,7 +28,7 @@ pub struct Asked<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
     pub now: OffsetDateTime,
-    /// Age at which a final record stops being replayed.
+    /// How long a final answer is replayed.
     pub expiry: Duration,
     /// The newest record under the scope.
     pub record: Option<&'a Record>,
@@ -66,7 +66,7 @@ pub fn decide(asked: Asked<'_>, known: Known<'_>) -> Decision {
     };
     let Some(record) = known.record else { return new };
 
-    let expired = known.now >= record.created_at + known.expiry;
+    let expired = known.now >= record.expires_at(known.expiry);
     if expired && (record.holding.state().is_final() || given_back(record, known.now)) {
         return new;
     }
@@ -86,7 +86,7 @@ pub fn decide(asked: Asked<'_>, known: Known<'_>) -> Decision {
 }
 
 /// Nobody owns it and nothing was ever sent under it: there is no outcome to wait for.
-fn given_back(record: &Record, now: OffsetDateTime) -> bool {
+pub fn given_back(record: &Record, now: OffsetDateTime) -> bool {
     let owned = matches!(record.holding, Holding::InFlight { lease_until } if lease_until > now);
     record.first_sent_at.is_none() && !owned
 }

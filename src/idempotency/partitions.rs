@@ -18,7 +18,7 @@ const MAINTENANCE_LOCK: i64 = 0x6461_7973;
 pub struct Maintained {
     pub made: Vec<Date>,
     pub dropped: Vec<Date>,
-    /// Past their time, but a record in them is unresolved.
+    /// Past their time, but a record in them is open or still replayed.
     pub kept: Vec<Date>,
 }
 
@@ -49,6 +49,7 @@ async fn maintain_alone(connection: &mut PgConnection, expiry: std::time::Durati
     }
     finish_interrupted_drops(connection, today).await?;
     // A record made in the last moment of a day expires `expiry` later; the day is needed until then.
+    let replayed_s = expiry.as_secs_f64();
     let expiry = Duration::try_from(expiry).unwrap_or(Duration::MAX);
     let now = sqlx::query_scalar!(r#"SELECT db_clock() AS "now!""#).fetch_one(&mut *connection).await?;
     for day in attached {
@@ -56,8 +57,8 @@ async fn maintain_alone(connection: &mut PgConnection, expiry: std::time::Durati
         if needed_until > now {
             continue;
         }
-        if has_unresolved(connection, day).await? {
-            tracing::warn!(%day, "a day past its expiry holds an unresolved key and is kept");
+        if is_needed(connection, day, replayed_s).await? {
+            tracing::warn!(%day, "a day past its expiry holds an open key, or an answer that is still replayed, and is kept");
             maintained.kept.push(day);
         } else {
             match drop_day(connection, day).await {
@@ -148,12 +149,16 @@ async fn make(connection: &mut PgConnection, day: Date) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// A key whose outcome is open. One that was given back unsent is not: nothing happened under it.
-async fn has_unresolved(connection: &mut PgConnection, day: Date) -> anyhow::Result<bool> {
+/// Whether a day holds a key whose outcome is open (one that was given back unsent is not), or an answer that came so late
+/// that it is still replayed.
+async fn is_needed(connection: &mut PgConnection, day: Date, replayed_s: f64) -> anyhow::Result<bool> {
     let found = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM idempotency_records WHERE day = $1 AND state IN ('in_flight', 'unknown', 'needs_review')
-                           AND NOT (state = 'in_flight' AND first_sent_at IS NULL)) AS "found!""#,
-        day
+        r#"SELECT EXISTS (SELECT FROM idempotency_records
+                           WHERE day = $1 AND state IN ('in_flight', 'unknown', 'needs_review') AND first_sent_at IS NOT NULL)
+               OR EXISTS (SELECT FROM idempotency_records
+                           WHERE day = $1 AND finished_at > db_clock() - make_interval(secs => $2)) AS "found!""#,
+        day,
+        replayed_s,
     )
     .fetch_one(connection)
     .await?;
@@ -161,7 +166,7 @@ async fn has_unresolved(connection: &mut PgConnection, day: Date) -> anyhow::Res
 }
 
 /// Detached concurrently, so that claims go on, and outside any transaction, as PostgreSQL demands. Between the look and the
-/// drop nothing can become unresolved: new records belong to today, and a final record stays final.
+/// drop nothing can become open: new records belong to today, and a final record stays final.
 async fn drop_day(connection: &mut PgConnection, day: Date) -> sqlx::Result<()> {
     let name = name_of(day);
     for statement in

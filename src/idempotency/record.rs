@@ -70,6 +70,15 @@ pub struct Record {
     pub frozen: String,
     pub first_sent_at: Option<OffsetDateTime>,
     pub created_at: OffsetDateTime,
+    pub finished_at: Option<OffsetDateTime>,
+}
+
+impl Record {
+    /// When a final answer stops being replayed: `expiry` after it was given. For all but a few that is seconds after the
+    /// claim; but an answer that took a person three days must not be forgotten the moment it exists.
+    pub fn expires_at(&self, expiry: std::time::Duration) -> OffsetDateTime {
+        self.finished_at.unwrap_or(self.created_at) + expiry
+    }
 }
 
 /// The state with what belongs to it: a final record without an answer cannot be written down.

@@ -45,7 +45,7 @@ pub async fn newest(tx: &mut PgConnection, digests: &[ScopeDigest]) -> sqlx::Res
         r#"SELECT r.digest AS "digest!", r.day AS "day!", r.fingerprint AS "fingerprint!", r.fingerprint_version AS "fingerprint_version!",
                   r.state AS "state!", r.fence AS "fence!", r.attempt AS "attempt!", r.lease_until, r.tries AS "tries!",
                   r.resource_id AS "resource_id!", r.frozen AS "frozen!", r.first_sent_at, r.response_status,
-                  r.response_content_type, r.response_location, r.response_body, r.created_at AS "created_at!"
+                  r.response_content_type, r.response_location, r.response_body, r.created_at AS "created_at!", r.finished_at
            FROM unnest($1::bytea[]) AS wanted(digest)
            CROSS JOIN LATERAL (
                SELECT * FROM idempotency_records WHERE idempotency_records.digest = wanted.digest ORDER BY day DESC LIMIT 1
@@ -84,6 +84,7 @@ struct Row {
     response_location: Option<String>,
     response_body: Option<Vec<u8>>,
     created_at: OffsetDateTime,
+    finished_at: Option<OffsetDateTime>,
 }
 
 impl Row {
@@ -118,6 +119,7 @@ impl Row {
             frozen: self.frozen,
             first_sent_at: self.first_sent_at,
             created_at: self.created_at,
+            finished_at: self.finished_at,
         };
         Ok((digest, record))
     }

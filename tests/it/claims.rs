@@ -112,6 +112,7 @@ fn approval(claim: &Claim) -> Settlement {
         claim: claim.clone(),
         ending: Ending::Completed(response),
         booked: Booked::Order(Box::new((charge, order, event))),
+        review: None,
     }
 }
 
@@ -205,8 +206,12 @@ async fn a_late_owner_writes_nothing_even_in_one_batch_with_its_successor() {
     let late = executed(claim_one(&claims, &request("a", "1")).await);
     set_clock(&pool, "16 seconds").await;
     let ClaimOutcome::Resume(owner) = claim_one(&claims, &request("a", "1")).await else { panic!("no take-over") };
-    let unknown =
-        Settlement { claim: owner, ending: Ending::Unknown { pause: Duration::from_secs(1) }, booked: Booked::Nothing };
+    let unknown = Settlement {
+        claim: owner,
+        ending: Ending::Unknown { pause: Duration::from_secs(1) },
+        booked: Booked::Nothing,
+        review: None,
+    };
     let batches = [vec![approval(&late), unknown.clone()], vec![unknown, approval(&late)]];
     let mut settled = Vec::new();
     for batch in batches {
@@ -302,7 +307,7 @@ async fn a_cancelled_begin_does_not_poison_its_connection() {
 async fn a_released_claim_starts_again_as_if_first() {
     let (_, claims, endings) = open().await;
     let claim = executed(claim_one(&claims, &request("a", "1")).await);
-    let released = Settlement { claim, ending: Ending::Released, booked: Booked::Nothing };
+    let released = Settlement { claim, ending: Ending::Released, booked: Booked::Nothing, review: None };
     assert_eq!(settle_one(&endings, &released).await, Settled::Done);
     let again = executed(claim_one(&claims, &request("a", "1")).await);
     assert_eq!((again.fence, again.maybe_sent), (2, false));

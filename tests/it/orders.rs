@@ -164,7 +164,7 @@ async fn what_surely_was_not_sent_is_503_and_what_may_have_been_is_504_and_neith
     shop.gateway.kill();
     let not_sent = fresh_key();
     shop.order(&not_sent, &body).await.expect(503, "gateway_unavailable");
-    assert_eq!(shop.state_of(&not_sent).await, "in_flight");
+    assert_eq!(shop.state_of(&not_sent).await, "released");
     shop.restart_gateway();
     assert!(!shop.order(&not_sent, &body).await.replayed);
 

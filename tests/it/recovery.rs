@@ -159,7 +159,7 @@ async fn what_was_given_back_unsent_waits_for_its_client_and_for_nobody_else() {
     shop.start_worker();
     // The worker has been at work: what really was unknown is finished, and the other is as it was.
     wait_for("the unknown one is finished", async || shop.state_of(&unknown).await == "completed").await;
-    assert_eq!((shop.captures().await, shop.state_of(&given_up).await.as_str()), (1, "in_flight"));
+    assert_eq!((shop.captures().await, shop.state_of(&given_up).await.as_str()), (1, "released"));
     shop.order(&given_up, &grinder(VISA)).await.expect_order();
     assert_eq!(shop.captures().await, 2);
     shop.close().await;
@@ -186,6 +186,9 @@ async fn a_person_ends_a_review_and_the_gateway_has_the_last_word() {
         wait_for("the key needs review", async || shop.state_of(key).await == "needs_review").await;
     }
 
+    // It takes the person a weekend. The answer is not forgotten the moment it exists.
+    shop.set_clock("80 hours").await;
+    shop.set_gateway(&serde_json::json!({"search_lag_ms": 0})).await;
     let listed = shop.review(&[]).expect("a listing");
     let lost_key =
         listed.lines().find_map(|line| line.split(' ').next().filter(|key| *key != hidden_key)).unwrap().to_owned();
@@ -194,6 +197,7 @@ async fn a_person_ends_a_review_and_the_gateway_has_the_last_word() {
         (vec![&*lost_key, "--charged", "pi_invented", "--by", "Ada"], "has no pi_invented"),
         (vec![&*lost_key, "--charged", &*payment_intent, "--by", "Ada"], "made for this key"),
         (vec![&*lost_key, "--charged", "../charges", "--by", "Ada"], "has no ../charges"),
+        (vec![&*hidden_key, "--not-charged", "--by", "Ada"], "decide with --charged"),
         (vec![&*lost_key, "--not-charged"], "--by"),
         (vec![&*lost_key, "--by", "Ada"], "--charged"),
         (vec!["chk_nonsense", "--not-charged", "--by", "Ada"], "no gateway key of ours"),
@@ -322,5 +326,53 @@ async fn a_database_that_drops_its_connections_loses_and_doubles_nothing() {
     assert!(cuts > 0, "no connection was cut");
     assert_eq!(placed.len(), keys.len());
     assert_eq!((shop.count("orders").await, shop.captures().await), (150, 150));
+    shop.close().await;
+}
+
+/// The charge is made, and the database dies at every COMMIT that would record it: nothing is called a failure, and the next
+/// attempt finds the charge.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settlement_that_cannot_be_committed_is_finished_later() {
+    let shop = Shop::open_with(durable()).await;
+    let key = fresh_key();
+    sqlx::raw_sql(
+        "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION cut()",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let told = shop.order(&key, &grinder(VISA)).await;
+    assert_eq!((told.status, told.json()["retry"].as_str()), (500, Some("same_key")), "{}", told.text());
+    assert_eq!((shop.captures().await, shop.count("orders").await), (1, 0));
+    sqlx::raw_sql("DROP TRIGGER cut ON orders").execute(&shop.pool).await.unwrap();
+    shop.set_clock("16 seconds").await;
+    shop.order(&key, &grinder(VISA)).await.expect_order();
+    assert_eq!((shop.captures().await, shop.count("orders").await), (1, 1));
+    shop.close().await;
+}
+
+/// The claim's own COMMIT goes unheard: a 503 that says "charged nothing" would be a promise that recovery breaks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_in_doubt_is_a_504_and_is_finished_without_its_client() {
+    let mut shop = Shop::open_with(durable()).await;
+    let key = fresh_key();
+    sqlx::raw_sql(
+        "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON idempotency_records DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION cut()",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    assert_eq!(shop.captures().await, 0);
+    sqlx::raw_sql("DROP TRIGGER cut ON idempotency_records").execute(&shop.pool).await.unwrap();
+    shop.start_worker();
+    shop.order_until_placed(&key).await;
+    assert_eq!((shop.captures().await, shop.count("orders").await), (1, 1));
     shop.close().await;
 }

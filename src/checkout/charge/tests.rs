@@ -176,6 +176,18 @@ async fn nothing_is_sent_once_the_gateway_may_have_forgotten_the_key() {
 }
 
 #[tokio::test]
+async fn a_search_that_never_answers_is_a_persons_business_in_the_end() {
+    let server = MockServer::start().await;
+    let args = GatewayClientArgs { gateway_url: server.uri(), gateway_key: "sk_test_x".to_owned() };
+    let client = GatewayClient::new(&args).unwrap();
+    for (age, untellable) in [(HOUR, false), (HOUR * 30, false), (HOUR * 48, true)] {
+        let claim = claim(age, true);
+        let charged = charge(&client, &claim, &request(), Limits::of(&claim, &timing(), Instant::now())).await;
+        assert_eq!(charged == Charged::Untellable, untellable, "{age}: {charged:?}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_sent_once_the_lease_is_nearly_over() {
     let gateway = Gateway::with(vec![ok()], json!([])).await;
     for lease_left in [time::Duration::ZERO, -time::Duration::HOUR, time::Duration::seconds(2)] {

@@ -4,7 +4,8 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
-/// Doubles numbers, fails on 13, panics on 14, and remembers the batches it saw. Runs only while the gate has a permit.
+/// Doubles numbers; fails on 13 and panics on 14, which are to blame; on 15 the database is out of reach. Remembers the batches
+/// it saw, and runs only while the gate has a permit.
 struct Doubler {
     gate: Arc<Semaphore>,
     seen: Arc<Guard<Vec<Vec<u64>>>>,
@@ -18,6 +19,9 @@ impl Batch for Doubler {
         self.gate.acquire().await.map_err(|_| sqlx::Error::PoolClosed)?.forget();
         self.seen.lock().map_err(|_| sqlx::Error::PoolClosed)?.push(items.to_vec());
         assert!(!items.contains(&14), "on purpose");
+        if items.contains(&15) {
+            return Err(sqlx::Error::PoolTimedOut);
+        }
         if items.contains(&13) { Err(sqlx::Error::RowNotFound) } else { Ok(items.iter().map(|n| n * 2).collect()) }
     }
 }
@@ -79,6 +83,19 @@ async fn one_bad_item_fails_alone_even_by_panic() {
         verdicts.push(verdict.await.unwrap().ok());
     }
     assert_eq!(verdicts, [Some(2), Some(4), None, Some(8), None, Some(10)]);
+}
+
+#[tokio::test]
+async fn a_database_out_of_reach_is_told_to_the_whole_batch_at_once() {
+    let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
+    let running = submitted(&bench.queue, &[1, 2, 15, 4]).await;
+    bench.gate.add_permits(100);
+    let mut verdicts = Vec::new();
+    for verdict in running {
+        verdicts.push(verdict.await.unwrap().ok());
+    }
+    assert_eq!(verdicts, [Some(2), None, None, None]);
+    assert_eq!(*bench.seen.lock().unwrap(), [vec![1], vec![2, 15, 4]], "nothing was run one by one");
 }
 
 #[tokio::test]

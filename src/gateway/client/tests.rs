@@ -43,6 +43,12 @@ fn intent(status: &str) -> Value {
     })
 }
 
+fn with_id(id: &str) -> Value {
+    let mut odd = intent("succeeded");
+    odd["id"] = json!(id);
+    odd
+}
+
 fn error(kind: &str, code: &str) -> Value {
     json!({"error": {"type": kind, "code": code, "message": "a sentence", "param": "payment_method"}})
 }
@@ -75,6 +81,9 @@ async fn every_answer_means_what_the_table_says() {
         (answer(200, &intent("requires_confirmation")), unknown(StillProcessing)),
         (answer(200, &other_amount), unknown(OtherAmount)),
         (answer(200, &json!({"oops": 1})), unknown(AnswerUnreadable)),
+        (answer(200, &with_id("")), unknown(AnswerUnreadable)),
+        (answer(200, &with_id("pi\u{0}1")), unknown(AnswerUnreadable)),
+        (answer(200, &with_id(&"x".repeat(256))), unknown(AnswerUnreadable)),
         (ResponseTemplate::new(200).set_body_string("<html>"), unknown(AnswerUnreadable)),
         (ResponseTemplate::new(302).insert_header("location", "/elsewhere"), unknown(AnswerUnreadable)),
         (answer(409, &error("invalid_request_error", "idempotency_key_in_use")), unknown(KeyInUse)),

@@ -38,6 +38,7 @@ fn record(holding: Holding, age: time::Duration) -> Record {
         frozen: String::new(),
         first_sent_at: Some(NOW - age),
         created_at: NOW - age,
+        finished_at: None,
     }
 }
 
@@ -87,6 +88,15 @@ fn the_whole_table() {
 fn a_key_nobody_used_is_claimed_and_one_that_bought_before_its_record_was_dropped_is_refused() {
     assert_eq!(decided("4299", None, None), Decision::Insert);
     assert_eq!(decided("4299", None, Some(BOUGHT)), Decision::Expired { resource_id: BOUGHT });
+}
+
+#[test]
+fn an_answer_that_took_days_is_replayed_as_long_as_any_other() {
+    let late =
+        |finished| Record { finished_at: Some(NOW - finished), ..record(Holding::Failed(response()), 80.hours()) };
+    assert_eq!(decided("4299", Some(&late(1.minutes())), None), Decision::Replay(response()));
+    assert_eq!(decided("9999", Some(&late(1.minutes())), None), Decision::Mismatch);
+    assert_eq!(decided("4299", Some(&late(72.hours())), None), Decision::Insert);
 }
 
 #[test]
