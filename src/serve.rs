@@ -2,6 +2,8 @@
 //!
 //! Promise: no client, however slow or numerous, keeps others out for long or keeps the process from stopping.
 
+mod patient;
+
 use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
@@ -17,6 +19,8 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::patient::Patient;
+
 /// What one listener grants its clients.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -24,13 +28,19 @@ struct Limits {
     connections: usize,
     /// For the head of the next request to be there in full, the idle time of a kept connection included.
     head: Duration,
+    /// For a write to make progress.
+    write: Duration,
     /// Longest wait, once asked to stop, for clients that have not read their answer or not finished their request.
     last_answers: Duration,
 }
 
 impl Limits {
-    const USUAL: Self =
-        Self { connections: 4_096, head: Duration::from_secs(10), last_answers: Duration::from_secs(9) };
+    const USUAL: Self = Self {
+        connections: 4_096,
+        head: Duration::from_secs(10),
+        write: Duration::from_secs(10),
+        last_answers: Duration::from_secs(9),
+    };
 }
 
 /// Holds the head of a request, which is refused beyond it; bodies have limits of their own.
@@ -65,10 +75,12 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, sto
         // The semaphore is never closed.
         while let Ok(place) = Arc::clone(&room).acquire_owned().await {
             let stream = accept(&listener).await;
+            // An idle connection is a courtesy. When places are scarce, each client has one for a request at a time.
+            let keep = room.available_permits() >= limits.connections / 4;
             // A token of its own: a connection looks at it whenever it wakes, and shares no lock with the others.
             let (service, stop, cut) = (service.clone(), stop.child_token(), out_of_patience.clone());
             connections.spawn(async move {
-                converse(stream, service, limits.head, stop, cut).await;
+                converse(stream, service, limits, keep, stop, cut).await;
                 drop(place);
             });
         }
@@ -105,7 +117,8 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 async fn converse(
     stream: TcpStream,
     service: TowerToHyperService<Router>,
-    head: Duration,
+    limits: Limits,
+    keep: bool,
     stop: CancellationToken,
     cut: CancellationToken,
 ) {
@@ -115,11 +128,12 @@ async fn converse(
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(head)
+            .header_read_timeout(limits.head)
+            .keep_alive(keep)
             .max_buf_size(BUFFER_BYTES_MAX)
             // A client may say that it has said everything, and still wait for its answer.
             .half_close(true)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(Patient::new(stream, limits.write)), service)
     );
     let ended = tokio::select! {
         biased;

@@ -11,7 +11,7 @@ use super::*;
 
 /// Never reached: a test that waits this long has failed.
 const LONG: Duration = Duration::from_secs(60);
-const PATIENT: Limits = Limits { connections: 8, head: LONG, last_answers: LONG };
+const PATIENT: Limits = Limits { connections: 8, head: LONG, write: LONG, last_answers: LONG };
 const REQUEST: &[u8] = b"GET /slow HTTP/1.1\r\nHost: shop\r\n\r\n";
 
 /// A server whose one answer waits until it may go.
@@ -138,5 +138,30 @@ async fn a_head_without_end_is_refused() {
     let _closed_while_we_send = client.write_all(&head).await;
     let answer = until_closed(client).await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_gives_up_its_place() {
+    let server = Server::start(Limits { connections: 1, write: Duration::from_millis(100), ..PATIENT }).await;
+    let mut deaf = TcpStream::connect(server.address).await.unwrap();
+    let (_unread, mut sends) = deaf.split();
+    let many = b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n".repeat(10_000);
+    // Until the buffers of both sides are full and the server takes no more, or has closed the connection.
+    while let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(500), sends.write(&many)).await {}
+    let second = server.client(b"GET / HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n").await;
+    assert!(until_closed(second).await.ends_with("here"));
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn clients_that_have_their_answer_keep_nobody_out() {
+    let server = Server::start(Limits { connections: 4, ..PATIENT }).await;
+    let mut idle = Vec::new();
+    for _ in 0..12 {
+        let mut client = server.client(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n").await;
+        assert!(one_answer(&mut client).await.ends_with("here"));
+        idle.push(client);
+    }
     server.stopped().await;
 }
