@@ -122,3 +122,14 @@ async fn a_caller_that_gives_up_loses_the_answer_not_the_work() {
     assert_eq!(bench.queue.submit(3).await.unwrap(), 6);
     assert_eq!(bench.seen.lock().unwrap().concat(), [1, 2, 3]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_falls_silent_is_left_to_itself_and_the_lane_goes_on() {
+    let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
+    let silent = bench.queue.submit(1).await;
+    assert!(matches!(silent, Err(NoVerdict::Database(error)) if out_of_reach(&error)));
+    assert_eq!(*bench.seen.lock().unwrap(), Vec::<Vec<u64>>::new());
+    bench.gate.add_permits(2);
+    assert_eq!(bench.queue.submit(2).await.unwrap(), 4);
+    assert_eq!(bench.seen.lock().unwrap().concat(), [1, 2], "what was left to itself was not cancelled");
+}
