@@ -153,7 +153,8 @@ pub async fn take_over(
 /// What was given back unsent is left alone: its client was told that nothing was charged, and only that client may change
 /// its mind.
 pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) -> sqlx::Result<Vec<Claim>> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        Taken,
         r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now),
            due AS MATERIALIZED (
                SELECT r.digest, r.day
@@ -176,23 +177,39 @@ pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) ->
     )
     .fetch_all(tx)
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            Ok(Claim {
-                digest: read_digest(&row.digest)?,
-                day: row.day,
-                fence: row.fence,
-                attempt: AttemptId(row.attempt),
-                tries: row.tries,
-                resource_id: row.resource_id,
-                frozen: row.frozen,
-                maybe_sent: true,
-                lease_until: row.lease_until,
-                first_sent_at: row.first_sent_at,
-                now: row.now,
-            })
+    rows.into_iter().map(Taken::claim).collect()
+}
+
+/// A record that may have been sent, as its new owner got it.
+struct Taken {
+    digest: Vec<u8>,
+    day: time::Date,
+    fence: i32,
+    attempt: Uuid,
+    tries: i32,
+    resource_id: Uuid,
+    frozen: String,
+    lease_until: time::OffsetDateTime,
+    first_sent_at: time::OffsetDateTime,
+    now: time::OffsetDateTime,
+}
+
+impl Taken {
+    fn claim(self) -> sqlx::Result<Claim> {
+        Ok(Claim {
+            digest: read_digest(&self.digest)?,
+            day: self.day,
+            fence: self.fence,
+            attempt: AttemptId(self.attempt),
+            tries: self.tries,
+            resource_id: self.resource_id,
+            frozen: self.frozen,
+            maybe_sent: true,
+            lease_until: self.lease_until,
+            first_sent_at: self.first_sent_at,
+            now: self.now,
         })
-        .collect()
+    }
 }
 
 /// A record that waits for a person.
@@ -225,31 +242,20 @@ pub async fn take_over_reviewed(
     digest: ScopeDigest,
     lease: Duration,
 ) -> sqlx::Result<Option<Claim>> {
-    let row = sqlx::query!(
+    let row = sqlx::query_as!(
+        Taken,
         r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
            UPDATE idempotency_records AS r
            SET state = 'in_flight', fence = r.fence + 1, attempt = gen_random_uuid(),
                lease_until = moment.now + make_interval(secs => $2)
            FROM moment
            WHERE r.digest = $1 AND r.state = 'needs_review'
-           RETURNING r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen, r.lease_until AS "lease_until!",
+           RETURNING r.digest, r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen, r.lease_until AS "lease_until!",
                      r.first_sent_at AS "first_sent_at!", moment.now AS "now!""#,
         &digest.0[..],
         lease.as_secs_f64(),
     )
     .fetch_optional(tx)
     .await?;
-    Ok(row.map(|row| Claim {
-        digest,
-        day: row.day,
-        fence: row.fence,
-        attempt: AttemptId(row.attempt),
-        tries: row.tries,
-        resource_id: row.resource_id,
-        frozen: row.frozen,
-        maybe_sent: true,
-        lease_until: row.lease_until,
-        first_sent_at: row.first_sent_at,
-        now: row.now,
-    }))
+    row.map(Taken::claim).transpose()
 }
