@@ -1,17 +1,17 @@
 //! `checkout review`: the desk where a person decides what no program could find out.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{ArgGroup, Args};
 
 use crate::{
-    audit::Place,
     checkout::{
         Checkout,
         review::{self, Verdict},
     },
     config::{DatabaseArgs, GatewayClientArgs, Timing},
     database,
+    place::{Place, PlaceArgs},
 };
 
 /// Keys that one listing shows.
@@ -33,15 +33,8 @@ pub struct ReviewArgs {
     /// Who decides. Kept with the decision.
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
-    /// The data folder of the running demo.
-    #[arg(long, env = "CHECKOUT_DATA_DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// The checkout's database, instead of the running demo's; goes with --gateway-url.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: Option<String>,
-    /// The gateway that confirms a charge; goes with --database-url.
-    #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
-    pub gateway_url: Option<String>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
     /// The secret key the gateway knows us by.
     #[arg(long, env = "CHECKOUT_GATEWAY_KEY", default_value = "sk_test_checkout", hide_env_values = true)]
     pub gateway_secret: String,
@@ -85,7 +78,7 @@ async fn open(
     args: &ReviewArgs,
     find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
 ) -> anyhow::Result<Checkout> {
-    let place = Place::find(args.data_dir.as_deref(), &args.database_url, &args.gateway_url, find_demo)?;
+    let place = Place::find(&args.place, find_demo)?;
     let database = DatabaseArgs { database_url: place.database_url, connections: 2, batch_limit: 1, batch_lanes: 1 };
     let gateway = GatewayClientArgs { gateway_url: place.gateway_url, gateway_key: args.gateway_secret.clone() };
     let pool = database::connect(&database, "checkout review").await?;

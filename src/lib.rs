@@ -45,6 +45,7 @@ pub mod credential;
 pub mod demo;
 // The desk where a person decides what no program could find out.
 pub mod desk;
+pub mod place;
 pub mod serve;
 pub mod stop;
 pub mod telemetry;

@@ -10,13 +10,14 @@ use std::{
 
 use anyhow::Context;
 use checkout::{
-    audit::{self, Place, VerifyArgs},
+    audit::{self, VerifyArgs},
     config::{ApiArgs, ConsoleArgs, MockGatewayArgs, WorkerArgs},
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
     demo::{self, DemoArgs, DemoState},
     desk::{self, ReviewArgs},
     ids::CustomerId,
+    place::Place,
     stop, telemetry,
 };
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};

@@ -20,7 +20,7 @@ pub use self::{
     anomaly::{Among, Anomaly, Kind},
     ledger::{Capture, Ledger},
     report::{Counted, EXAMPLES_MAX, Report},
-    verify::{Place, Verdict, VerifyArgs, verify},
+    verify::{Verdict, VerifyArgs, verify},
 };
 use self::{matching::Matching, report::Found};
 

@@ -98,6 +98,7 @@ impl Batch for Endings {
         let mut tx = database::begin(&self.pool).await?;
         let ended = end_store::end(&mut tx, &endings).await?;
         let (mut new_charges, mut new_orders, mut new_events) = (Vec::new(), Vec::new(), Vec::new());
+        let mut new_reviews = Vec::new();
         for settlement in sorted.iter().filter(|settlement| ended.contains(&owner(&settlement.claim))) {
             match &settlement.booked {
                 Booked::Nothing => {}
@@ -109,6 +110,7 @@ impl Batch for Endings {
                     new_events.push(event);
                 }
             }
+            new_reviews.extend(&settlement.review);
         }
         if !new_charges.is_empty() {
             charges::store::insert(&mut tx, &new_charges).await?;
@@ -117,10 +119,8 @@ impl Batch for Endings {
             orders::store::insert(&mut tx, &new_orders).await?;
             outbox::store::append(&mut tx, &new_events).await?;
         }
-        for settlement in sorted.iter().filter(|settlement| ended.contains(&owner(&settlement.claim))) {
-            if let Some(review) = &settlement.review {
-                reviews::store::insert(&mut tx, review).await?;
-            }
+        for review in new_reviews {
+            reviews::store::insert(&mut tx, review).await?;
         }
         let missed: Vec<&Claim> =
             sorted.iter().map(|settlement| &settlement.claim).filter(|claim| !ended.contains(&owner(claim))).collect();

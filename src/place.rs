@@ -1,0 +1,91 @@
+//! Where a checkout is to be found: which database, and which gateway goes with it? For the commands that look at one from
+//! outside.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::config::unless_empty;
+
+/// How a place is named on the command line. Without any of them: the running demo's usual one.
+#[derive(Debug, Clone, Args)]
+pub struct PlaceArgs {
+    /// The data folder of the running demo.
+    #[arg(long, env = "CHECKOUT_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The checkout's database, instead of the running demo's; goes with --gateway-url.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// The gateway that belongs to it; goes with --database-url.
+    #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
+    pub gateway_url: Option<String>,
+}
+
+/// Where a checkout is to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub database_url: String,
+    pub gateway_url: String,
+}
+
+impl Place {
+    /// A data folder that was named wins over the environment. A database URL alone is the running demo's own, or half a pair:
+    /// a mistake, not a wish.
+    pub fn find(
+        args: &PlaceArgs,
+        find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Self>,
+    ) -> anyhow::Result<Self> {
+        let given = |url: &Option<String>| unless_empty(url.clone());
+        match (&args.data_dir, given(&args.database_url), given(&args.gateway_url)) {
+            (Some(data_dir), ..) => find_demo(Some(data_dir)),
+            (None, Some(database_url), Some(gateway_url)) => Ok(Self { database_url, gateway_url }),
+            (None, None, None) => find_demo(None),
+            (None, Some(database_url), None) => match find_demo(None) {
+                Ok(demo) if demo.database_url == database_url => Ok(demo),
+                Ok(_) => anyhow::bail!(
+                    "a database URL is given (DATABASE_URL, perhaps), and the running demo uses another database: \
+                     name the gateway with --gateway-url, or unset DATABASE_URL to judge the demo"
+                ),
+                Err(error) => Err(error.context(
+                    "a database URL is given (DATABASE_URL, perhaps), but no gateway: name it with --gateway-url",
+                )),
+            },
+            (None, None, Some(_)) => anyhow::bail!(
+                "a gateway URL is given (CHECKOUT_GATEWAY_URL, perhaps), but no database: name it with --database-url"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(data_dir: Option<&str>, database_url: Option<&str>, gateway_url: Option<&str>) -> PlaceArgs {
+        PlaceArgs {
+            data_dir: data_dir.map(PathBuf::from),
+            database_url: database_url.map(str::to_owned),
+            gateway_url: gateway_url.map(str::to_owned),
+        }
+    }
+
+    fn demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
+        let name = data_dir.map_or("usual".to_owned(), |dir| dir.display().to_string());
+        Ok(Place { database_url: name.clone(), gateway_url: name })
+    }
+
+    fn database(args: PlaceArgs) -> Option<String> {
+        Place::find(&args, demo).ok().map(|place| place.database_url)
+    }
+
+    #[test]
+    fn a_named_folder_wins_over_urls_and_half_a_pair_of_urls_is_refused_unless_it_is_the_demos() {
+        assert_eq!(database(args(None, Some("usual"), None)), Some("usual".to_owned()));
+        assert_eq!(database(args(None, Some(""), Some(""))), Some("usual".to_owned()));
+        assert_eq!(database(args(Some("/data"), Some("db"), None)), Some("/data".to_owned()));
+        assert_eq!(database(args(None, Some("db"), Some("gateway"))), Some("db".to_owned()));
+        assert_eq!(database(args(None, None, None)), Some("usual".to_owned()));
+        assert_eq!(database(args(None, Some("db"), None)), None);
+        assert_eq!(database(args(None, None, Some("gateway"))), None);
+    }
+}
