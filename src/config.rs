@@ -35,7 +35,7 @@ pub struct ApiArgs {
     pub running_max: usize,
 }
 
-/// `checkout worker`: recovery and the day partitions.
+/// `checkout worker`: everything that happens without a customer.
 #[derive(Debug, Clone, Args)]
 pub struct WorkerArgs {
     /// Where `/livez` and `/readyz` are served. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
@@ -51,6 +51,14 @@ pub struct WorkerArgs {
     #[arg(long, env = "CHECKOUT_RECOVERY_PAUSE_MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(10..=WAIT_MAX_MS))]
     pub recovery_pause_ms: u64,
+    // Every pause is a batch: at 3,000 orders a second 50 ms are 150 events in one transaction.
+    /// Pause between two looks for events, when the last one found none, in milliseconds.
+    #[arg(long, env = "CHECKOUT_EVENT_PAUSE_MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=WAIT_MAX_MS))]
+    pub event_pause_ms: u64,
+    /// A lane of the outbox or a partition of the log is its worker's for this long, in milliseconds, and renewed long before.
+    /// What a dead worker held waits for its end.
+    #[arg(long, env = "CHECKOUT_EVENT_LEASE_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=WAIT_MAX_MS))]
+    pub event_lease_ms: u64,
 }
 
 /// `checkout console`: the pages.
@@ -167,6 +175,10 @@ pub struct Timing {
     /// The gateway forgets keys after 24.
     #[arg(long, env = "CHECKOUT_RESEND_HOURS", default_value_t = 23, value_parser = clap::value_parser!(u32).range(1..=23))]
     pub resend_hours: u32,
+    /// How long events and what remembers them are kept after their day, in days. Longer than anybody may want to look back
+    /// to, and to send an event once more.
+    #[arg(long, env = "CHECKOUT_EVENTS_KEPT_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=90))]
+    pub events_kept_days: u32,
 }
 
 impl Timing {

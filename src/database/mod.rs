@@ -1,5 +1,6 @@
 //! The way to PostgreSQL: how a process connects, brings the schema up to date and opens a transaction.
 
+pub mod days;
 pub mod embedded;
 pub mod group_commit;
 

@@ -3,6 +3,7 @@
 mod audit;
 mod claims;
 mod console;
+mod delivery;
 mod demo;
 mod embedded_cluster;
 mod gateway_books;
