@@ -1,7 +1,7 @@
 //! Checkout: a runnable reference for idempotent payments. One tap, one order, one charge, whatever the network does.
 //!
-//! The map, in reading order. **Nothing in a room knows another room**: `idempotency`, `orders`, `charges`, `gateway` and
-//! `outbox` are joined by `checkout` and by nothing else, and a test reads the sources and holds that. SQL lives in files
+//! The map, in reading order. **Nothing in a room knows another room**: `idempotency`, `orders`, `charges`, `gateway`,
+//! `outbox` and `receipts` are joined by `checkout` and by nothing else, and a test reads the sources and holds that. SQL lives in files
 //! named `store.rs` (and `idempotency/partitions.rs`), HTTP at the edges.
 
 // The story: claim, charge, settle; and recovery, which enters it in the middle. Start at `checkout/place_order.rs`.
@@ -17,6 +17,8 @@ pub mod charges;
 pub mod gateway;
 // What happened, written in the transaction in which it happened.
 pub mod outbox;
+// The customer's mail about an order: what it says, and how it is sent.
+pub mod receipts;
 // What a person decided where no program could.
 pub mod reviews;
 
@@ -35,6 +37,8 @@ pub mod database;
 pub mod audit;
 // Another company: the mock payment gateway, with its own books and its own bad days.
 pub mod mock_gateway;
+// And a third one: the mock mail service.
+pub mod mock_mail;
 // The pages.
 pub mod console;
 

@@ -20,6 +20,9 @@ pub struct DemoState {
     pub api_url: String,
     pub console_url: Option<String>,
     pub gateway_url: String,
+    /// Absent in a file that an older checkout wrote.
+    #[serde(default)]
+    pub mail_url: Option<String>,
     pub worker_url: String,
     pub database_url: String,
     pub secret: String,
