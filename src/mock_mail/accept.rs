@@ -3,7 +3,7 @@
 //! Promise: one small task per connection and nothing between it and the answer, so that the mock is not what a load run
 //! measures; and the end waits for answers under way, but not for ever.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -65,14 +65,16 @@ async fn connection(service: Arc<Service>, stream: TcpStream, stop: Cancellation
     // closed already, which the first read will tell.
     let _closed_already = stream.set_nodelay(true);
     let answer = service_fn(move |request| exchange::answer(Arc::clone(&service), request));
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(HEAD_S))
-        .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(Duration::from_secs(HEAD_S))
+            .serve_connection(TokioIo::new(stream), answer)
+    );
     let ended = tokio::select! {
-        ended = &mut connection => ended,
+        ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
-            Pin::new(&mut connection).graceful_shutdown();
+            connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
