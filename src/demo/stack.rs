@@ -136,13 +136,11 @@ impl Stack {
         };
         let mut environment = vec![("DATABASE_URL", self.state.database_url.clone())];
         if !is_another_company(role) {
-            // Which knows neither our secrets nor our addresses.
+            // Another company knows neither our secrets nor our addresses.
             environment.push(("CHECKOUT_SECRET", self.state.secret.clone()));
             environment.push(("CHECKOUT_GATEWAY_URL", self.state.gateway_url.clone()));
+            environment.extend(self.state.mail_url.iter().map(|url| ("CHECKOUT_MAIL_URL", url.clone())));
             environment.push(("CHECKOUT_API_URL", self.state.api_url.clone()));
-        }
-        if let (true, Some(mail_url)) = (role == "worker", &self.state.mail_url) {
-            environment.push(("CHECKOUT_MAIL_URL", mail_url.clone()));
         }
         let part = Part::start(PartSpec {
             role,

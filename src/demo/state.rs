@@ -83,3 +83,16 @@ pub(super) fn secret_of(folder: &Path) -> anyhow::Result<String> {
 fn file_in(folder: &Path) -> PathBuf {
     folder.join("demo.json")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_without_a_mail_service_is_readable() {
+        let written = r#"{"api_url":"a","console_url":null,"gateway_url":"g","worker_url":"w","database_url":"d",
+            "secret":"s"}"#;
+        let state: DemoState = serde_json::from_str(written).expect("an older state");
+        assert_eq!((state.gateway_url.as_str(), state.mail_url), ("g", None));
+    }
+}

@@ -16,8 +16,10 @@ use serde::Serialize;
 
 use super::faults::{Fault, FaultName};
 
-/// Entries that may wait in the queue, and as many recipients that may be marked.
-const ENTRIES_MAX: usize = 10_000;
+/// Entries that may wait in the queue.
+const QUEUE_MAX: usize = 10_000;
+/// Recipients that may be marked: every mail looks through them.
+const RECIPIENTS_MAX: usize = 1_000;
 /// Keys whose arrivals are counted, in each of two generations: about 16 MB. A key that was quiet for longer than that counts
 /// from one again, which a draw by chance cannot tell.
 const ARRIVALS_MAX: usize = 100_000;
@@ -112,8 +114,8 @@ impl FaultPlan {
 
     pub(super) fn enqueue(&self, fault: Fault, count: u32) -> Result<(), String> {
         let plan = &mut self.lock().plan;
-        if plan.queue.len() >= ENTRIES_MAX {
-            return Err(format!("The queue holds {ENTRIES_MAX} entries already."));
+        if plan.queue.len() >= QUEUE_MAX {
+            return Err(format!("The queue holds {QUEUE_MAX} entries already."));
         }
         plan.queue.push_back(Queued { fault, count });
         Ok(())
@@ -122,8 +124,8 @@ impl FaultPlan {
     pub(super) fn mark(&self, fault: Fault, to: String) -> Result<(), String> {
         let plan = &mut self.lock().plan;
         plan.recipients.retain(|marked| *marked.to != *to);
-        if plan.recipients.len() >= ENTRIES_MAX {
-            return Err(format!("{ENTRIES_MAX} recipients are marked already."));
+        if plan.recipients.len() >= RECIPIENTS_MAX {
+            return Err(format!("{RECIPIENTS_MAX} recipients are marked already."));
         }
         plan.recipients.push(Marked { fault, to: to.into() });
         Ok(())
