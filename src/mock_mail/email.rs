@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
 use super::reply::Refusal;
@@ -21,8 +21,8 @@ const SUBJECT_LENGTH_MAX: usize = 998;
 const TAGS_MAX: usize = 50;
 const TAG_LENGTH_MAX: usize = 256;
 
-/// The sender's notes on a mail, by name.
-pub(super) type Tags = BTreeMap<Box<str>, Box<str>>;
+/// The sender's notes on a mail by name, as a JSON object: kept far more often than read.
+pub(super) type Tags = Box<RawValue>;
 
 /// One mail to one recipient, as its sender asked for it.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Email {
         if asked.tags.len() > TAGS_MAX {
             return Err(Refusal::invalid(format!("A mail has at most {TAGS_MAX} tags.")));
         }
-        let mut tags = Tags::new();
+        let mut tags = BTreeMap::<Box<str>, Box<str>>::new();
         for tag in &asked.tags {
             let Tag { name, value } = object(tag.get().as_bytes(), "a tag")?;
             tag_text(&name)?;
@@ -83,6 +83,8 @@ impl Email {
                 return Err(Refusal::invalid("Two tags have the same name."));
             }
         }
+        // Only a map whose keys are not strings fails.
+        let tags = to_raw_value(&tags).map_err(|_| Refusal::internal())?;
         Ok(Self { from: asked.from, to: asked.to, subject: asked.subject, text: asked.text, tags, keyed })
     }
 

@@ -3,7 +3,7 @@
 //! Promise: every request ends in a whole answer in the dialect's envelope, or in the cut that its fault asked for; a panic ends
 //! like any other failure. (What is no HTTP at all, hyper refuses before we see it.)
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -120,7 +120,8 @@ async fn one(service: &Service, id: &str) -> Result<Answered, Refusal> {
     let no_such = || Refusal::not_found("There is no such mail.");
     let id = id.parse().map_err(|_| no_such())?;
     let mail = service.books.mail(id).await.map_err(unreadable)?.ok_or_else(no_such)?;
-    let tags: Vec<_> = mail.tags.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    let tags: BTreeMap<&str, &str> = serde_json::from_str(mail.tags.get()).map_err(|error| unreadable(error.into()))?;
+    let tags: Vec<_> = tags.into_iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
     Ok(Answered::Reply(Reply::ok(&json!({
         "id": mail.id,
         "from": mail.from,

@@ -3,8 +3,6 @@
 //! It answers: is a mail delivered once per key, does each fault look from outside as it does in the wild, and does the record
 //! say what the customer really got?
 
-use std::time::Duration;
-
 use checkout::mock_mail::{Books, Settings};
 use serde_json::{Value, json};
 

@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::{Kept, Mail, Recorded};
 use crate::mock_mail::email::Keyed;
 
-/// Mails of one run: more than five minutes at 3,000 a second, and less than a gigabyte when they are receipts.
-const MAILS_MAX: usize = 1_000_000;
+/// Mails of one run: almost three minutes at 3,000 a second, and about half a gigabyte when they are receipts.
+const MAILS_MAX: usize = 500_000;
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryBooks(Mutex<Contents>);
