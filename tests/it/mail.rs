@@ -262,7 +262,8 @@ async fn the_record_is_whole_beyond_one_page() {
         }
         let mut delivered = world.delivered().await;
         let mut expected = keys;
-        (delivered.sort(), expected.sort());
+        delivered.sort();
+        expected.sort();
         assert_eq!(delivered, expected);
     }
 }
