@@ -16,10 +16,11 @@ use crate::{
     delivery::{
         Next,
         consume::{Consumer, Effect},
-        effects::Bookkeeping,
+        effects::{Bookkeeping, Receipting},
         relay::Relay,
     },
     http::{self, Door, RequestLog},
+    receipts::MailClient,
     serve,
     telemetry::one_line,
 };
@@ -55,6 +56,7 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout worker", &timing).await?;
     let checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing.clone())?;
+    let receipting = Receipting::new(pool.clone(), MailClient::new(&args.mail)?);
     let event_lease = Duration::from_millis(args.event_lease_ms);
     let event_pause = Duration::from_millis(args.event_pause_ms);
 
@@ -63,6 +65,7 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
         tokio::spawn(keep_days(pool.clone(), timing, stop.clone())),
         tokio::spawn(relay(Relay::new(pool.clone(), event_lease), event_pause, stop.clone())),
         tokio::spawn(consume(Consumer::new(pool.clone(), Bookkeeping, event_lease), event_pause, stop.clone())),
+        tokio::spawn(consume(Consumer::new(pool.clone(), receipting, event_lease), event_pause, stop.clone())),
     ];
     serve::serve(listener, health(pool), stop).await?;
     // No loop is aborted: each ends its round, and with it every transaction it opened.

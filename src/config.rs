@@ -46,6 +46,8 @@ pub struct WorkerArgs {
     #[command(flatten)]
     pub gateway: GatewayClientArgs,
     #[command(flatten)]
+    pub mail: MailClientArgs,
+    #[command(flatten)]
     pub timing: Timing,
     /// Pause between two looks for work left behind, in milliseconds.
     #[arg(long, env = "CHECKOUT_RECOVERY_PAUSE_MS", default_value_t = 1000,
@@ -100,6 +102,26 @@ pub struct MockGatewayArgs {
     pub seed: u64,
 }
 
+/// `checkout mail`: the mock mail service, another company.
+#[derive(Debug, Clone, Args)]
+pub struct MockMailArgs {
+    /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
+    #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8083")]
+    pub listen: SocketAddr,
+    /// The service's own books. Without it, and with --in-memory, they last as long as the process.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// Keep the books in memory: for load, where the mock must not be what is measured.
+    #[arg(long, env = "CHECKOUT_MAIL_IN_MEMORY")]
+    pub in_memory: bool,
+    /// A fault with its probability, as `drop_after:0.004` or `latency_after:0.01:800`. May be repeated.
+    #[arg(long = "fault", value_name = "NAME:PROBABILITY[:LATENCY_MS]")]
+    pub faults: Vec<String>,
+    /// Seed of the fault draws. The same seed, key and attempt draw the same fate.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
 /// The database that holds orders, records and the outbox.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
@@ -137,6 +159,23 @@ pub struct GatewayClientArgs {
     /// The secret key the gateway knows us by.
     #[arg(long, env = "CHECKOUT_GATEWAY_KEY", default_value = "sk_test_checkout", hide_env_values = true)]
     pub gateway_key: String,
+}
+
+/// How the mail service is reached.
+#[derive(Clone, Args)]
+pub struct MailClientArgs {
+    /// Base URL of the mail service.
+    #[arg(long, env = "CHECKOUT_MAIL_URL", default_value = "http://127.0.0.1:8083")]
+    pub mail_url: String,
+    /// The secret key the mail service knows us by.
+    #[arg(long, env = "CHECKOUT_MAIL_KEY", default_value = "re_checkout", hide_env_values = true)]
+    pub mail_key: String,
+}
+
+impl std::fmt::Debug for MailClientArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MailClientArgs").field("mail_url", &self.mail_url).finish_non_exhaustive()
+    }
 }
 
 /// What signs and checks the customers' bearer tokens.

@@ -50,6 +50,8 @@ pub mod database;
 pub mod audit;
 // Another company: the mock payment gateway, with its own books and its own bad days.
 pub mod mock_gateway;
+// And a third one: the mock mail service.
+pub mod mock_mail;
 // The pages.
 pub mod console;
 

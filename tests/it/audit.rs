@@ -79,8 +79,8 @@ impl Shop {
     async fn insert_event(&self, order: Uuid, sequence: i32) {
         let event = Uuid::now_v7();
         self.execute(&format!(
-            "INSERT INTO outbox (event_id, order_id, sequence, shard, type, payload)
-             VALUES ('{event}', '{order}', {sequence}, 0, 'order.paid', '{{}}')"
+            "INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload)
+             VALUES (db_day(), '{event}', '{order}', {sequence}, 0, 'order.paid', '{{}}')"
         ))
         .await;
     }
