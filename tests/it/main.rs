@@ -8,6 +8,8 @@ mod embedded_cluster;
 mod gateway_books;
 mod gateway_dialect;
 mod gateway_faults;
+mod gateway_refunds;
+mod gateway_webhooks;
 mod gateway_world;
 mod hang_ups;
 mod orders;
