@@ -12,10 +12,10 @@ use http::StatusCode;
 
 use super::{
     Gateway,
-    books::{Answer, Commit, Committed, KeyWrite, Recorded},
+    books::{Answer, Change, Commit, Committed, KeyWrite, Recorded},
     clock::{ChargeId, EventId, IntentId, RefundId},
     engine::{self, Card, Create, Decision, Given},
-    events::Event,
+    events::{Event, KeptEvent},
     faults::{Asked, Fate, FaultName},
     keys::{Held, Judgement, Keyed, judge},
     refunds::{self, RefundAsked},
@@ -132,10 +132,7 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
         keyed: keyed.clone(),
         record: (!fate.ignores_key).then(|| (request.id.clone(), gateway.clock.now_ms(), answer)),
     });
-    let event = change.as_ref().and_then(|change| {
-        let id = || EventId(gateway.names.mint(gateway.clock.now_ms()));
-        gateway.webhooks.keep(|| Event::of(change, id(), &request.id, key_of(request)))
-    });
+    let event = change.as_ref().and_then(|change| news_in(gateway, request, change));
     let news = event.clone();
     match gateway.books.commit(Commit { change, event, key }).await.context("committing an execution")? {
         Committed::Done => {
@@ -155,6 +152,14 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
             Ok(Err(refusal.coded("lock_timeout").retry(true)))
         }
     }
+}
+
+/// The event that goes with a change, if anybody wants events.
+fn news_in(gateway: &Gateway, request: &Request, change: &Change) -> Option<KeptEvent> {
+    gateway.webhooks.keep(|| {
+        let id = EventId(gateway.names.mint(gateway.clock.now_ms()));
+        Event::of(change, id, &request.id, key_of(request))
+    })
 }
 
 enum Admitted<'a> {
