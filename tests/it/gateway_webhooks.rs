@@ -2,22 +2,14 @@
 //!
 //! It answers: does the news of a charge arrive when its answer did not, and can an endpoint believe it?
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU16, Ordering},
-};
-
-use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
-use checkout::mock_gateway::{Books, Endpoint, Settings};
+use checkout::mock_gateway::{Books, Settings};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::{
+    gateway_receiver::{Delivery, Receiver, SECRET, delivered, listen, status},
     gateway_world::{GRINDER, World, grinder, stories},
     support::{Process, TestDatabase, wait_for},
 };
-
-const SECRET: &str = "whsec_of_the_tests";
 
 stories![
     events_are_kept_with_the_change_and_name_their_cause,
@@ -29,104 +21,6 @@ stories![
     an_event_is_given_up_after_three_days,
     an_endpoint_that_is_removed_hears_no_more,
 ];
-
-/// What an endpoint heard, delivery by delivery.
-#[derive(Debug, Clone)]
-struct Delivery {
-    signature: String,
-    body: Vec<u8>,
-}
-
-impl Delivery {
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).expect("JSON")
-    }
-
-    fn id(&self) -> String {
-        self.json()["id"].as_str().expect("an id").to_owned()
-    }
-
-    fn key(&self) -> String {
-        self.json()["request"]["idempotency_key"].as_str().expect("a key").to_owned()
-    }
-
-    /// Computed here from the definition of HMAC, so that gateway and test cannot share a mistake.
-    fn is_signed(&self) -> bool {
-        let (at, signature) = self.signature.split_once(",v1=").expect("two parts");
-        let at = at.strip_prefix("t=").expect("a time");
-        let mut key = SECRET.as_bytes().to_vec();
-        key.resize(64, 0);
-        let pad = |byte: u8| key.iter().map(|letter| letter ^ byte).collect::<Vec<u8>>();
-        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(at).chain_update(".").chain_update(&self.body);
-        let outer = Sha256::new().chain_update(pad(0x5c)).chain_update(inner.finalize()).finalize();
-        hex::encode(outer) == signature
-    }
-
-    fn signed_at_s(&self) -> u64 {
-        let at = self.signature.split_once(',').expect("two parts").0;
-        at.strip_prefix("t=").and_then(|at| at.parse().ok()).expect("a time")
-    }
-}
-
-#[derive(Debug)]
-struct Heard {
-    deliveries: Mutex<Vec<Delivery>>,
-    /// What it answers.
-    status: AtomicU16,
-}
-
-#[derive(Debug)]
-struct Receiver {
-    url: String,
-    heard: Arc<Heard>,
-}
-
-impl Receiver {
-    async fn start() -> Self {
-        let heard = Arc::new(Heard { deliveries: Mutex::default(), status: AtomicU16::new(200) });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}/hooks", listener.local_addr().expect("an address"));
-        let router = Router::new().route("/hooks", post(hear)).with_state(Arc::clone(&heard));
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { url, heard }
-    }
-
-    fn answer(&self, status: u16) {
-        self.heard.status.store(status, Ordering::SeqCst);
-    }
-
-    fn deliveries(&self) -> Vec<Delivery> {
-        self.heard.deliveries.lock().expect("the receiver's lock").clone()
-    }
-
-    fn keys(&self) -> Vec<String> {
-        self.deliveries().iter().map(Delivery::key).collect()
-    }
-}
-
-async fn hear(State(heard): State<Arc<Heard>>, headers: HeaderMap, body: Bytes) -> http::StatusCode {
-    let signature = headers["stripe-signature"].to_str().expect("ASCII").to_owned();
-    heard.deliveries.lock().expect("the receiver's lock").push(Delivery { signature, body: body.to_vec() });
-    http::StatusCode::from_u16(heard.status.load(Ordering::SeqCst)).expect("a status")
-}
-
-/// Tells the gateway whom to tell.
-async fn listen(world: &World, receiver: &Receiver) {
-    let set = world.control("webhooks", json!({ "url": receiver.url, "secret": SECRET })).await;
-    assert_eq!((set.status, &set.json["endpoint"]), (200, &json!(receiver.url)), "{}", set.text);
-}
-
-async fn status(world: &World) -> Value {
-    world.get("/_mock/webhooks").await.json
-}
-
-async fn delivered(world: &World, count: u64) {
-    wait_for("the events are delivered", async || {
-        let status = status(world).await;
-        status["delivered"] == count && status["pending"] == 0
-    })
-    .await;
-}
 
 async fn events_are_kept_with_the_change_and_name_their_cause(world: World) {
     let receiver = Receiver::start().await;
@@ -310,94 +204,6 @@ async fn an_endpoint_that_is_removed_hears_no_more(world: World) {
     // A reset forgets an endpoint that was set since the start.
     assert_eq!(world.control("reset", json!({})).await.status, 200);
     assert_eq!(status(&world).await["endpoint"], json!(null));
-}
-
-/// A world whose endpoint heard the news of three payments, the first of which met a fault.
-async fn three_payments_with(fault: Value) -> (World, Receiver) {
-    let (world, receiver) = (World::in_memory().await, Receiver::start().await);
-    listen(&world, &receiver).await;
-    let set = world.control("faults", fault).await;
-    assert_eq!(set.status, 200, "{}", set.text);
-    // One after the other, so that what is out of order is so because of the fault.
-    world.pay("k1", GRINDER).await;
-    wait_for("the event met its fate", async || {
-        world.get("/_mock/faults").await.json["webhooks"]["queue"] == json!([])
-    })
-    .await;
-    for key in ["k2", "k3"] {
-        world.pay(key, GRINDER).await;
-        wait_for("it arrived", async || receiver.keys().iter().any(|heard| heard == key)).await;
-    }
-    wait_for("all is delivered", async || status(&world).await["pending"] == 0).await;
-    (world, receiver)
-}
-
-async fn fired(world: &World, name: &str) -> Value {
-    world.stats().await["faults"][name].clone()
-}
-
-#[tokio::test]
-async fn a_dropped_event_stays_lost() {
-    let (world, receiver) = three_payments_with(json!({ "name": "webhook_drop" })).await;
-    assert_eq!(receiver.keys(), ["k2", "k3"]);
-    assert_eq!((fired(&world, "webhook_drop").await, world.captures().await), (json!(1), 3));
-    // Lost on its way, not in the books.
-    assert_eq!(world.get("/v1/events").await.json["data"].as_array().map(Vec::len), Some(3));
-}
-
-#[tokio::test]
-async fn a_duplicated_event_comes_twice() {
-    let (world, receiver) = three_payments_with(json!({ "name": "webhook_duplicate" })).await;
-    let mut keys = receiver.keys();
-    keys.sort();
-    assert_eq!(keys, ["k1", "k1", "k2", "k3"]);
-    assert_eq!(fired(&world, "webhook_duplicate").await, 1);
-}
-
-#[tokio::test]
-async fn a_delayed_event_comes_late() {
-    let fault = json!({ "name": "webhook_delay", "latency_ms": 3000 });
-    let (world, receiver) = three_payments_with(fault).await;
-    assert_eq!(receiver.keys(), ["k2", "k3", "k1"]);
-    assert_eq!(fired(&world, "webhook_delay").await, 1);
-}
-
-#[tokio::test]
-async fn a_held_event_is_overtaken_by_the_next() {
-    let (world, receiver) = three_payments_with(json!({ "name": "webhook_reorder" })).await;
-    let keys = receiver.keys();
-    assert_eq!((keys.len(), &*keys[0]), (3, "k2"), "{keys:?}");
-    assert_eq!(fired(&world, "webhook_reorder").await, 1);
-}
-
-#[tokio::test]
-async fn a_wrong_signature_comes_once_and_then_a_good_one() {
-    let (world, receiver) = three_payments_with(json!({ "name": "webhook_bad_signature" })).await;
-    let first: Vec<_> = receiver.deliveries().into_iter().filter(|delivery| delivery.key() == "k1").collect();
-    assert_eq!(first.iter().map(Delivery::is_signed).collect::<Vec<_>>(), [false, true]);
-    assert!(receiver.deliveries().iter().all(|delivery| delivery.key() == "k1" || delivery.is_signed()));
-    assert_eq!(fired(&world, "webhook_bad_signature").await, 1);
-}
-
-#[tokio::test]
-async fn webhook_faults_come_by_chance_too_and_requests_draw_their_own() {
-    let receiver = Receiver::start().await;
-    let settings = Settings {
-        faults: vec!["webhook_drop:0.5".into(), "http_503_before:0.5".into()],
-        webhook: Some(Endpoint::new(&receiver.url, SECRET).expect("an endpoint")),
-        ..Settings::default()
-    };
-    let world = World::new(Books::in_memory(), settings).await;
-    for serial in 0..40 {
-        let key = format!("k{serial}");
-        while world.pay(&key, GRINDER).await.status == 503 {}
-    }
-    wait_for("all met their fate", async || status(&world).await["pending"] == 0).await;
-    let dropped = fired(&world, "webhook_drop").await.as_u64().expect("a count");
-    assert!((8..=32).contains(&dropped), "{dropped}");
-    assert_eq!(receiver.deliveries().len() as u64 + dropped, 40);
-    let asked = world.pay("asked", &grinder(&[("metadata[mock_fault]", "webhook_drop")])).await;
-    assert_eq!(asked.status, 400, "no request meets a fault of events");
 }
 
 #[tokio::test]
