@@ -100,6 +100,28 @@ pub struct MockGatewayArgs {
     /// Seed of the fault draws. The same seed, key and attempt draw the same fate.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Keep events for `GET /v1/events` although no webhook wants them. In memory the latest 200,000 are kept.
+    #[arg(long)]
+    pub events: bool,
+    #[command(flatten)]
+    pub webhook: WebhookArgs,
+}
+
+/// Whom the gateway tells what happened.
+#[derive(Clone, Default, Args)]
+pub struct WebhookArgs {
+    /// Where events are sent to. Needs --webhook-secret.
+    #[arg(long, env = "CHECKOUT_WEBHOOK_URL", hide_env_values = true)]
+    pub webhook_url: Option<String>,
+    /// What signs them, as `whsec_…`.
+    #[arg(long, env = "CHECKOUT_WEBHOOK_SECRET", hide_env_values = true)]
+    pub webhook_secret: Option<String>,
+}
+
+impl std::fmt::Debug for WebhookArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebhookArgs").field("webhook_url", &self.webhook_url).finish_non_exhaustive()
+    }
 }
 
 /// `checkout mail`: the mock mail service, another company.
