@@ -14,6 +14,7 @@ use crate::{
     drive::{self, Loop, Phase},
     machine::Machine,
     orders::Orders,
+    pipeline,
     report::{BUILD, BooksCheck, PhaseReport, Report, Side},
     setting::Setting,
     stand::{Books, Stand, Written},
@@ -189,15 +190,7 @@ async fn measured(stand: &Stand, load: &LoadArgs, side: &mut Side) -> anyhow::Re
             side.skipped = Some(why);
             continue;
         }
-        let before = written(stand.books.as_ref()).await?;
-        let driven = drive::run(&phase, stand.server, &orders, &stand.watched).await?;
-        let after = written(stand.books.as_ref()).await?;
-        let books = before.zip(after).map(|(before, after)| BooksCheck {
-            answered: driven.counted.orders,
-            orders_in_database: after.orders - before.orders,
-            captures_at_gateway: after.captures - before.captures,
-        });
-        let report = PhaseReport::new(&phase, driven, books);
+        let report = one_phase(stand, &phase, &orders).await?;
         // A run of many minutes shows what it has.
         print!("{}", text::phase(&report));
         side.phases.push(report);
@@ -209,6 +202,27 @@ async fn measured(stand: &Stand, load: &LoadArgs, side: &mut Side) -> anyhow::Re
         side.audit = Some(found);
     }
     Ok(())
+}
+
+/// Drives one phase and follows what comes of it, until everything is delivered and can be counted.
+async fn one_phase(stand: &Stand, phase: &Phase, orders: &Orders) -> anyhow::Result<PhaseReport> {
+    let before = written(stand.books.as_ref()).await?;
+    let driving = drive::run(phase, stand.server, orders, &stand.watched);
+    let (driven, pipeline) = match &stand.books {
+        Some(books) => {
+            pipeline::follow(books, phase.warmup, driving).await.map(|(driven, found)| (driven, Some(found)))?
+        }
+        None => (driving.await?, None),
+    };
+    let after = written(stand.books.as_ref()).await?;
+    let books = before.zip(after).map(|(before, after)| BooksCheck {
+        answered: driven.counted.orders,
+        orders_in_database: after.orders - before.orders,
+        captures_at_gateway: after.captures - before.captures,
+        booked_in_ledger: after.booked - before.booked,
+        mails: after.mails - before.mails,
+    });
+    Ok(PhaseReport::new(phase, driven, books, pipeline))
 }
 
 /// An open loop beyond the capacity just found would measure its own queue.

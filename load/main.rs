@@ -9,6 +9,8 @@ mod machine; // where the figures were taken
 mod measure; // latency from the moment a tap was due
 mod null_server; // a server that does nothing
 mod orders; // what is sent
+mod outage; // `load outage`
+mod pipeline; // does what follows keep up
 mod queue; // taps that wait for a free connection
 mod report; // the figures of a run
 mod setting; // batch limit, lanes and pool of one side
@@ -48,6 +50,9 @@ enum Command {
         after_help = "Example:\n  load harness --rate 3500 --seconds 10 --expect-cpu-us 55\n\nExit code: 0 held, 1 --expect-cpu-us missed, 3 invalid."
     )]
     Harness(bench::HarnessArgs),
+    /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
+    #[command(after_help = outage::OUTAGE_HELP)]
+    Outage(outage::OutageArgs),
     /// Answers every order with the same 201.
     #[command(hide = true)]
     NullServer(null_server::NullServerArgs),
@@ -76,6 +81,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         match cli.command {
             Command::Bench(args) => bench::bench(args, stop).await,
             Command::Harness(args) => bench::harness(args, stop).await,
+            Command::Outage(args) => outage::outage(args, stop).await,
             Command::NullServer(args) => null_server::run(args, stop).await.map(|()| ExitCode::SUCCESS),
         }
     })

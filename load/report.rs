@@ -10,6 +10,7 @@ use crate::{
     drive::{Driven, Loop, Phase},
     machine::Machine,
     measure::Counted,
+    pipeline::Pipeline,
     setting::Setting,
 };
 
@@ -89,6 +90,7 @@ pub(crate) struct PhaseReport {
     pub(crate) cpu: Cpu,
     /// `None` where the server's books are out of reach.
     pub(crate) books: Option<BooksCheck>,
+    pub(crate) pipeline: Option<Pipeline>,
 }
 
 /// CPU time in the window, divided by the orders answered in it.
@@ -109,17 +111,31 @@ pub(crate) struct BooksCheck {
     pub(crate) answered: u64,
     pub(crate) orders_in_database: u64,
     pub(crate) captures_at_gateway: u64,
+    pub(crate) booked_in_ledger: u64,
+    pub(crate) mails: u64,
 }
 
 impl BooksCheck {
     pub(crate) fn agrees(&self) -> bool {
-        self.answered == self.orders_in_database && self.answered == self.captures_at_gateway
+        let written = [self.orders_in_database, self.captures_at_gateway, self.booked_in_ledger, self.mails];
+        written.iter().all(|count| *count == self.answered)
+    }
+}
+
+impl std::fmt::Display for BooksCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { answered, orders_in_database, captures_at_gateway, booked_in_ledger, mails } = self;
+        write!(
+            f,
+            "{answered} answered 201, {orders_in_database} orders, {captures_at_gateway} captures, {booked_in_ledger} booked, {mails} mails"
+        )
     }
 }
 
 impl PhaseReport {
-    pub(crate) fn new(phase: &Phase, driven: Driven, books: Option<BooksCheck>) -> Self {
+    pub(crate) fn new(phase: &Phase, driven: Driven, books: Option<BooksCheck>, pipeline: Option<Pipeline>) -> Self {
         Self {
+            pipeline,
             name: phase.looped.to_string(),
             open_rate_per_s: match phase.looped {
                 Loop::Closed => None,
@@ -212,7 +228,7 @@ pub(crate) mod tests {
             stolen: Duration::from_millis(20),
         };
         let phase = Phase { looped, connections: 1, warmup: second, lasting: second, queue_limit: 1 };
-        PhaseReport::new(&phase, Driven { counted, spent }, None)
+        PhaseReport::new(&phase, Driven { counted, spent }, None, None)
     }
 
     #[test]
@@ -243,9 +259,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn books_agree_only_when_all_three_do() {
-        let books = BooksCheck { answered: 7, orders_in_database: 7, captures_at_gateway: 7 };
+    fn books_agree_only_when_all_of_them_do() {
+        let books =
+            BooksCheck { answered: 7, orders_in_database: 7, captures_at_gateway: 7, booked_in_ledger: 7, mails: 7 };
         assert!(books.agrees());
+        assert!(!BooksCheck { booked_in_ledger: 6, ..books }.agrees());
+        assert!(!BooksCheck { mails: 8, ..books }.agrees());
         assert!(!BooksCheck { orders_in_database: 8, ..books }.agrees());
         assert!(!BooksCheck { captures_at_gateway: 8, ..books }.agrees());
     }

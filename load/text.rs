@@ -51,10 +51,19 @@ pub(crate) fn phase(report: &PhaseReport) -> String {
     line("  CPU/order", format!("{:.3} ms = {}", cpu.ms_per_order_total, parts.join(" + ")));
     let machine = format!("{:.0} % busy, {:.0} % with other things", cpu.machine_busy_percent, cpu.others_percent);
     line("  machine", format!("{machine}, {:.1} % stolen", cpu.stolen_percent));
+    if let Some(pipeline) = &report.pipeline {
+        let (end, growth) = (pipeline.at_end, pipeline.growth_per_s);
+        let behind = format!("outbox {}, ledger {}, receipts {}", end.outbox, end.ledger, end.receipts);
+        let drained =
+            pipeline.drained_s.map_or("NOT DELIVERED IN TIME".to_owned(), |s| format!("all delivered {s:.1} s later"));
+        line(
+            "  pipeline",
+            format!("behind at the end: {behind} (most {}, trend {growth:+.0}/s); {drained}", pipeline.most),
+        );
+    }
     if let Some(books) = report.books {
         let word = if books.agrees() { "agree" } else { "DO NOT AGREE" };
-        let told = format!("{} answered, {} orders", books.answered, books.orders_in_database);
-        line("  books", format!("{told}, {} captures: {word}", books.captures_at_gateway));
+        line("  books", format!("{books}: {word}"));
     }
     text
 }

@@ -66,10 +66,7 @@ fn invalid(side: &Side) -> Vec<String> {
             reasons.push(format!("{place}: not one order was answered"));
         }
         if let Some(books) = phase.books.filter(|books| !books.agrees()) {
-            reasons.push(format!(
-                "{place}: {} orders answered 201, {} in the database, {} captures at the gateway",
-                books.answered, books.orders_in_database, books.captures_at_gateway
-            ));
+            reasons.push(format!("{place}: {books}"));
         }
     }
     if let Some(audit) = side.audit.as_ref().filter(|audit| !audit.anomalies.is_empty()) {
@@ -103,6 +100,14 @@ fn missed_in(side: &Side, phase: &PhaseReport, expected_rate_per_s: u32) -> Vec<
     }
     if counted.dropped > 0 {
         reasons.push(format!("{}: {} orders dropped", side.name, counted.dropped));
+    }
+    if let Some(pipeline) = phase.pipeline.as_ref().filter(|pipeline| !pipeline.keeps_up(counted.held_per_s)) {
+        reasons.push(format!(
+            "{}: the pipeline does not keep up: {} events behind at the end, growing by {:.0}/s",
+            side.name,
+            pipeline.at_end.events(),
+            pipeline.growth_per_s
+        ));
     }
     reasons
 }
@@ -159,7 +164,13 @@ mod tests {
 
     #[test]
     fn books_that_do_not_agree_or_an_anomaly_invalidate_even_a_fast_run() {
-        let books = BooksCheck { answered: 100, orders_in_database: 101, captures_at_gateway: 101 };
+        let books = BooksCheck {
+            answered: 100,
+            orders_in_database: 101,
+            captures_at_gateway: 101,
+            booked_in_ledger: 101,
+            mails: 101,
+        };
         let found = |anomalies| Some(AuditFound { anomalies, orders: 100, captures: 100 });
         let clean = report(|side| side.audit = found(BTreeMap::new()));
         assert_eq!(Verdict::of(&clean, Some(3500)), Verdict::Held);
