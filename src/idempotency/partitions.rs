@@ -7,6 +7,8 @@ use anyhow::Context;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool};
 use time::{Date, Duration, macros::format_description};
 
+use crate::crash_point::crash_point;
+
 /// Days that are made in advance: a weekend with every worker down, and one more.
 pub const AHEAD_DAYS: i64 = 3;
 
@@ -44,6 +46,7 @@ async fn maintain_alone(connection: &mut PgConnection, expiry: std::time::Durati
         let day = today + Duration::days(ahead);
         if !attached.contains(&day) {
             make(connection, day).await.with_context(|| format!("making the partition of {day}"))?;
+            crash_point!(MaintenanceDayMade);
             maintained.made.push(day);
         }
     }
@@ -169,10 +172,10 @@ async fn is_needed(connection: &mut PgConnection, day: Date, replayed_s: f64) ->
 /// drop nothing can become open: new records belong to today, and a final record stays final.
 async fn drop_day(connection: &mut PgConnection, day: Date) -> sqlx::Result<()> {
     let name = name_of(day);
-    for statement in
-        [format!("ALTER TABLE idempotency_records DETACH PARTITION {name} CONCURRENTLY"), format!("DROP TABLE {name}")]
-    {
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
-    }
+    let detach = format!("ALTER TABLE idempotency_records DETACH PARTITION {name} CONCURRENTLY");
+    crash_point!(MaintenanceBeforeDetach);
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(detach))).await?;
+    crash_point!(MaintenanceDetached);
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {name}")))).await?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{
 
 /// Rooms know values and the way to the database, never each other: only `checkout` joins them.
 const ROOMS: [&str; 6] = ["idempotency", "orders", "charges", "gateway", "outbox", "reviews"];
-const VALUES: [&str; 5] = ["config", "database", "ids", "money", "wire"];
+const VALUES: [&str; 6] = ["config", "crash_point", "database", "ids", "money", "wire"];
 /// What is another company, and so may know nothing of ours but the knobs and the port.
 const OTHER_COMPANY: (&str, &[&str]) = ("mock_gateway", &["config", "serve", "mock_gateway"]);
 
