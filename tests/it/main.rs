@@ -3,6 +3,10 @@
 mod audit;
 mod claims;
 mod console;
+#[cfg(feature = "classroom")]
+mod crash_matrix;
+#[cfg(feature = "classroom")]
+mod crash_points;
 mod demo;
 mod embedded_cluster;
 mod gateway_books;
@@ -10,6 +14,7 @@ mod gateway_dialect;
 mod gateway_faults;
 mod gateway_world;
 mod hang_ups;
+mod lost_races;
 mod orders;
 mod partitions;
 mod recovery;
