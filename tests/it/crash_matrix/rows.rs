@@ -116,6 +116,12 @@ pub(super) const TRIALS_WITH_A_RESTART: &[Trial] = &[
     Trial { place: Place::Load(50), fault: RestartPostgres },
 ];
 
+impl Trial {
+    pub(super) fn name(&self) -> String {
+        format!("{}: {}", self.place.name(), self.fault.name())
+    }
+}
+
 impl Place {
     pub(super) fn name(self) -> String {
         match self {

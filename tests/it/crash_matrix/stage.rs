@@ -32,7 +32,6 @@ pub(super) struct Stage {
     before: Vec<(String, Answer)>,
     keys: Vec<String>,
     stopped_at: Option<Instant>,
-    late_owners: Vec<Process>,
 }
 
 type Sent = Vec<JoinHandle<Attempt>>;
@@ -61,7 +60,7 @@ impl Stage {
         .await;
         let orders = if let Place::Load(orders) = trial.place { orders } else { 1 };
         let keys = (0..orders).map(|_| fresh_key()).collect();
-        Self { trial, shop, before: Vec::new(), keys, stopped_at: None, late_owners: Vec::new() }
+        Self { trial, shop, before: Vec::new(), keys, stopped_at: None }
     }
 
     pub(super) async fn take_orders_before(&mut self) {
@@ -85,12 +84,12 @@ impl Stage {
             self.shop.start_doomed_worker(&format!("{}:kill", point.name()));
             return Vec::new();
         }
-        let mut sent = Vec::new();
-        for key in &self.keys {
-            sent.push(tokio::spawn(phone::attempt(&self.shop, key)));
-            tokio::time::sleep(BETWEEN_TWO_OF_THE_LOAD).await;
-        }
-        sent
+        let attempts = self.keys.iter().map(|key| phone::attempt(&self.shop, key));
+        let spaced = attempts.zip(0..).map(|(attempt, n)| async move {
+            tokio::time::sleep(n * BETWEEN_TWO_OF_THE_LOAD).await;
+            attempt.await
+        });
+        spaced.map(tokio::spawn).collect()
     }
 
     /// Waits for the fault, and says by what it was recognised.
@@ -124,9 +123,15 @@ impl Stage {
             (Place::Load(_), _) => {
                 let enough = PLACED_OF_THE_LOAD + self.before.len() as i64;
                 wait_for("some of the load is placed", async || self.shop.count("orders").await >= enough).await;
+                let placed = self.shop.count("orders").await;
+                assert!(placed < (self.keys.len() + self.before.len()) as i64, "all was placed before it struck");
                 self.restart_postgres().await
             }
-            (Place::Gateway, fault) => self.gateway_misbehaved(&fault.name()).await,
+            (Place::Gateway, fault) => {
+                let fault = fault.name();
+                wait_for("the gateway counts the fault", async || self.times_counted(&fault).await > 0).await;
+                "counted".to_owned()
+            }
         }
     }
 
@@ -153,13 +158,18 @@ impl Stage {
         (ended.into_iter().map(|(answer, _)| answer).collect(), attempts)
     }
 
+    /// Lets the late owner go on, to its end. Others have finished without it.
     pub(super) async fn wake(&mut self, late_owner: Option<Process>) {
-        if let (Some(process), Some(stopped_at)) = (late_owner, self.stopped_at) {
+        if let (Some(mut process), Some(stopped_at)) = (late_owner, self.stopped_at) {
             tokio::time::sleep(PAST_THE_LEASE.saturating_sub(stopped_at.elapsed())).await;
             assert!(process.is_paused(), "it went on before it was told to");
+            let records = self.records().await;
             process.resume();
-            // It lives on until the trial ends: it has something to say yet.
-            self.late_owners.push(process);
+            // Asked to stop, it first finishes what it has claimed, as far as it is let.
+            let status = process.stop();
+            assert!(status.success(), "the late owner ended with {status}: {}", process.stderr());
+            assert!(process.stderr().contains("everything that was claimed is finished"), "{}", process.stderr());
+            assert_eq!(self.records().await, records, "the late owner wrote what was not its own any more");
         }
     }
 
@@ -207,6 +217,10 @@ impl Stage {
 
     pub(super) async fn audited(self, fired: String, first: String, attempts: usize, told: &[Answer]) -> Seen {
         let placed = told.iter().filter(|answer| answer.status == 201).count() as i64;
+        let fired = match self.trial.place {
+            Place::Gateway => format!("{}×", self.times_counted(&self.trial.fault.name()).await),
+            _ => fired,
+        };
         let seen = Seen {
             fired,
             first,
@@ -248,13 +262,19 @@ impl Stage {
         "SIGQUIT".to_owned()
     }
 
-    async fn gateway_misbehaved(&self, fault: &str) -> String {
-        let fired = async || {
+    /// By the gateway itself, which may be refusing connections at the moment.
+    async fn times_counted(&self, fault: &str) -> u64 {
+        let ask = async || {
             let stats = self.shop.http.get(format!("{}/_mock/stats", self.shop.gateway_url)).send().await.ok()?;
             stats.json::<serde_json::Value>().await.ok()?["faults"][fault].as_u64()
         };
-        wait_for("the gateway counts the fault", async || fired().await.is_some_and(|fired| fired > 0)).await;
-        format!("{} times", fired().await.unwrap_or_default())
+        ask().await.unwrap_or_default()
+    }
+
+    /// The records with the transactions that wrote them last: any later write shows.
+    async fn records(&self) -> Vec<(String, i32, String)> {
+        let records = "SELECT xmin::text, fence, state FROM idempotency_records ORDER BY digest";
+        sqlx::query_as(records).fetch_all(&self.shop.pool).await.expect("the records")
     }
 
     /// The gateway has forgotten the key after a day, nothing may be sent any more, and nothing is found.
@@ -268,14 +288,14 @@ impl Stage {
         self.shop.review(&[&gateway_key, "--not-charged", "--by", "Ada"]).expect("closed");
     }
 
-    /// Today and the days ahead are attached, and no detached day was left lying about.
+    /// No detached day was left lying about, and the days ahead are attached.
     async fn days_are_in_order(&self) {
-        let expiry = Duration::from_secs(72 * 3600);
-        let done = checkout::idempotency::partitions::maintain(&self.shop.pool, expiry).await.expect("upkeep");
-        assert_eq!(done, Default::default(), "something was left to do for the day partitions");
         let detached =
             "pg_class WHERE relkind = 'r' AND relname ~ '^idempotency_records_[0-9_]{10}$' AND NOT relispartition";
         assert_eq!(self.shop.count(detached).await, 0, "a detached day is still there");
+        let expiry = Duration::from_secs(72 * 3600);
+        let done = checkout::idempotency::partitions::maintain(&self.shop.pool, expiry).await.expect("upkeep");
+        assert_eq!(done, Default::default(), "something was left to do for the day partitions");
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn print(rows: &[(Trial, Outcome, f64)], seconds: f64) {
     }
     for (trial, outcome, _) in rows {
         if let Err(why) = outcome {
-            text.push_str(&format!("\n{}, {}: {why}\n", trial.place.name(), trial.fault.name()));
+            text.push_str(&format!("\n{}: {why}\n", trial.name()));
         }
     }
     let failed = rows.iter().filter(|(_, outcome, _)| outcome.is_err()).count();
