@@ -9,7 +9,7 @@ use crate::support::{Opening, Shop, apart, fresh_key, grinder, wait_for};
 
 const VISA: &str = "pm_card_visa";
 /// They wait more than they work.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 
 /// A step of the protocol in the database: by whose hand, and what it does to which table.
 #[derive(Debug, Clone, Copy)]
