@@ -19,7 +19,7 @@ use self::{
     stage::Stage,
     table::Outcome,
 };
-use crate::support::{CHECKOUT, TestDatabase, apart};
+use crate::support::{CHECKOUT, MACHINE, TestDatabase, apart};
 
 /// They wait more than they work; a third is always one of those with a server of their own.
 const AT_ONCE: usize = 2;
@@ -89,6 +89,7 @@ async fn one_by_one(trials: Vec<Trial>) -> Vec<(Trial, Outcome, f64)> {
 
 /// A broken promise is a row of the table, and the other rows go on.
 async fn timed(trial: Trial, database: Option<TestDatabase>) -> (Trial, Outcome, f64) {
+    let _shared = MACHINE.read().await;
     let begun = Instant::now();
     let outcome = apart(move || play(trial, database)).await;
     (trial, outcome, begun.elapsed().as_secs_f64())

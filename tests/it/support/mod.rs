@@ -4,6 +4,8 @@ mod database;
 mod process;
 mod shop;
 
+use tokio::sync::RwLock;
+
 pub(crate) use self::{
     database::TestDatabase,
     process::{Process, is_running, wait_for, wait_until},
@@ -12,6 +14,9 @@ pub(crate) use self::{
 
 /// The program under test.
 pub(crate) const CHECKOUT: &str = env!("CARGO_BIN_EXE_checkout");
+
+/// Who works the machine hard shares this; who has an appointment with the clock has it alone, and the others wait meanwhile.
+pub(crate) static MACHINE: RwLock<()> = RwLock::const_new(());
 
 /// Plays one part of a test on a thread and a runtime of its own, beside others that also wait for processes to start. A part
 /// that panics ends alone; its words are the error.
