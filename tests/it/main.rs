@@ -3,9 +3,7 @@
 mod audit;
 mod claims;
 mod console;
-#[cfg(feature = "classroom")]
 mod crash_matrix;
-#[cfg(feature = "classroom")]
 mod crash_points;
 mod demo;
 mod embedded_cluster;
