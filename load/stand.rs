@@ -53,11 +53,12 @@ enum Owned {
 }
 
 impl Stand {
-    /// A stack of its own: empty database, gateway with its books in memory, the api set like this.
+    /// A stack of its own: empty database, gateway and mail with their books in memory, the api set like this.
     pub(crate) async fn stack(setting: Setting, stop: &CancellationToken) -> anyhow::Result<Self> {
         let mut options = StackOptions::new(checkout_program()?, Lifetime::Ephemeral, Ports::free());
         options.console = false;
         options.gateway_arguments = vec!["--in-memory".to_owned()];
+        options.mail_arguments = vec!["--in-memory".to_owned()];
         options.api_arguments = setting.api_arguments();
         options.progress = |line| eprintln!("  {line}");
         let stack = Stack::start(options, stop).await?;

@@ -9,20 +9,28 @@ use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    checkout::{Checkout, recover::recover_once, shield::Shield},
+    checkout::{Checkout, recover::recover_once, shield::Shield, upkeep},
     config::{ApiArgs, Timing, WorkerArgs},
     credential::Credentials,
     database,
+    delivery::{
+        Next,
+        consume::{Consumer, Effect},
+        effects::{Bookkeeping, Receipting},
+        relay::Relay,
+    },
     http::{self, Door, RequestLog},
-    idempotency::partitions,
+    receipts::MailClient,
     serve,
     telemetry::one_line,
 };
 
 /// How long the end of a process waits for what it has claimed.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How often the day partitions are looked after. They are made days ahead, so an hour late is nothing.
-const PARTITION_PAUSE: Duration = Duration::from_secs(600);
+/// How often the days are looked after. They are made days ahead, so an hour late is nothing.
+const UPKEEP_PAUSE: Duration = Duration::from_secs(600);
+/// After a round that failed, or found the other side out of reach.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// `checkout api`, until `stop`. What was claimed by then is finished first.
 pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
@@ -48,20 +56,29 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout worker", &timing).await?;
     let checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing.clone())?;
+    let receipting = Receipting::new(pool.clone(), MailClient::new(&args.mail)?);
+    let event_lease = Duration::from_millis(args.event_lease_ms);
+    let event_pause = Duration::from_millis(args.event_pause_ms);
 
-    let recovery = tokio::spawn(recover(checkout, Duration::from_millis(args.recovery_pause_ms), stop.clone()));
-    let upkeep = tokio::spawn(keep_partitions(pool.clone(), timing, stop.clone()));
+    let loops = [
+        tokio::spawn(recover(checkout, Duration::from_millis(args.recovery_pause_ms), stop.clone())),
+        tokio::spawn(keep_days(pool.clone(), timing, stop.clone())),
+        tokio::spawn(relay(Relay::new(pool.clone(), event_lease), event_pause, stop.clone())),
+        tokio::spawn(consume(Consumer::new(pool.clone(), Bookkeeping, event_lease), event_pause, stop.clone())),
+        tokio::spawn(consume(Consumer::new(pool.clone(), receipting, event_lease), event_pause, stop.clone())),
+    ];
     serve::serve(listener, health(pool), stop).await?;
-    // Neither loop is aborted: each ends its round, and with it every transaction it opened.
-    recovery.await.context("the recovery loop panicked")?;
-    upkeep.await.context("the partition loop panicked")?;
+    // No loop is aborted: each ends its round, and with it every transaction it opened.
+    for ended in futures_util::future::join_all(loops).await {
+        ended.context("a loop of the worker panicked")?;
+    }
     Ok(())
 }
 
 async fn open_database(args: &crate::config::DatabaseArgs, name: &str, timing: &Timing) -> anyhow::Result<PgPool> {
     let pool = database::connect(args, name).await?;
     database::migrate(&pool).await?;
-    partitions::maintain(&pool, timing.key_expiry()).await?;
+    upkeep::keep_days(&pool, timing).await?;
     Ok(pool)
 }
 
@@ -76,14 +93,50 @@ async fn recover(checkout: Checkout, pause: Duration, stop: CancellationToken) {
     }
 }
 
-async fn keep_partitions(pool: PgPool, timing: Timing, stop: CancellationToken) {
+async fn keep_days(pool: PgPool, timing: Timing, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        match partitions::maintain(&pool, timing.key_expiry()).await {
-            Ok(done) if done != Default::default() => tracing::info!(?done, "looked after the day partitions"),
-            Ok(_) => {}
-            Err(error) => tracing::error!(error = one_line(&error), "the day partitions could not be looked after"),
+        match upkeep::keep_days(&pool, &timing).await {
+            Ok(tables) => {
+                for (table, done) in tables.into_iter().filter(|(_, done)| *done != Default::default()) {
+                    tracing::info!(table, ?done, "looked after the days");
+                }
+            }
+            Err(error) => tracing::error!(error = one_line(&error), "the days could not be looked after"),
         }
-        rest(PARTITION_PAUSE, &stop).await;
+        rest(UPKEEP_PAUSE, &stop).await;
+    }
+}
+
+async fn relay(mut relay: Relay, pause: Duration, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        after(relay.round().await, "a round of the relay", pause, &stop).await;
+    }
+    given_back(relay.stop().await);
+}
+
+async fn consume<E: Effect>(mut consumer: Consumer<E>, pause: Duration, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        after(consumer.round().await, "a round of a consumer", pause, &stop).await;
+    }
+    given_back(consumer.stop().await);
+}
+
+/// The pause that a round of events calls for.
+async fn after(round: anyhow::Result<Next>, what: &str, pause: Duration, stop: &CancellationToken) {
+    match round {
+        Ok(Next::GoOn) => tokio::task::yield_now().await,
+        Ok(Next::Rest) => rest(pause, stop).await,
+        Ok(Next::Wait) => rest(TROUBLE_PAUSE, stop).await,
+        Err(error) => {
+            tracing::error!(error = one_line(&error), "{what} failed");
+            rest(TROUBLE_PAUSE, stop).await;
+        }
+    }
+}
+
+fn given_back(ended: anyhow::Result<()>) {
+    if let Err(error) = ended {
+        tracing::warn!(error = one_line(&error), "leases could not be given back and will run out");
     }
 }
 
@@ -93,7 +146,7 @@ async fn rest(pause: Duration, stop: &CancellationToken) {
 
 fn health(pool: PgPool) -> Router {
     let ready = move || async move {
-        match partitions::days_ahead(&pool).await {
+        match upkeep::days_ahead(&pool).await {
             Ok(days) if days > 0 => (StatusCode::OK, "ready\n"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
         }

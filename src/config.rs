@@ -35,7 +35,7 @@ pub struct ApiArgs {
     pub running_max: usize,
 }
 
-/// `checkout worker`: recovery and the day partitions.
+/// `checkout worker`: everything that happens without a customer.
 #[derive(Debug, Clone, Args)]
 pub struct WorkerArgs {
     /// Where `/livez` and `/readyz` are served. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
@@ -46,11 +46,21 @@ pub struct WorkerArgs {
     #[command(flatten)]
     pub gateway: GatewayClientArgs,
     #[command(flatten)]
+    pub mail: MailClientArgs,
+    #[command(flatten)]
     pub timing: Timing,
     /// Pause between two looks for work left behind, in milliseconds.
     #[arg(long, env = "CHECKOUT_RECOVERY_PAUSE_MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(10..=WAIT_MAX_MS))]
     pub recovery_pause_ms: u64,
+    // Every pause is a batch: at 3,000 orders a second 50 ms are 150 events in one transaction.
+    /// Pause between two looks for events, when the last one found none, in milliseconds.
+    #[arg(long, env = "CHECKOUT_EVENT_PAUSE_MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=WAIT_MAX_MS))]
+    pub event_pause_ms: u64,
+    /// A lane of the outbox or a partition of the log is its worker's for this long, in milliseconds, and renewed long before.
+    /// What a dead worker held waits for its end.
+    #[arg(long, env = "CHECKOUT_EVENT_LEASE_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=WAIT_MAX_MS))]
+    pub event_lease_ms: u64,
 }
 
 /// `checkout console`: the pages.
@@ -84,6 +94,48 @@ pub struct MockGatewayArgs {
     /// Execute every request anew, whatever its key: the gateway that a checkout must not trust.
     #[arg(long)]
     pub ignore_idempotency_keys: bool,
+    /// A fault with its probability, as `drop_after:0.004` or `latency_after:0.01:800`. May be repeated.
+    #[arg(long = "fault", value_name = "NAME:PROBABILITY[:LATENCY_MS]")]
+    pub faults: Vec<String>,
+    /// Seed of the fault draws. The same seed, key and attempt draw the same fate.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Keep events for `GET /v1/events` although no webhook wants them. In memory the latest 200,000 are kept.
+    #[arg(long)]
+    pub events: bool,
+    #[command(flatten)]
+    pub webhook: WebhookArgs,
+}
+
+/// Whom the gateway tells what happened.
+#[derive(Clone, Default, Args)]
+pub struct WebhookArgs {
+    /// Where events are sent to. Needs --webhook-secret.
+    #[arg(long, env = "CHECKOUT_WEBHOOK_URL", hide_env_values = true)]
+    pub webhook_url: Option<String>,
+    /// What signs them, as `whsec_…`.
+    #[arg(long, env = "CHECKOUT_WEBHOOK_SECRET", hide_env_values = true)]
+    pub webhook_secret: Option<String>,
+}
+
+impl std::fmt::Debug for WebhookArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebhookArgs").field("webhook_url", &self.webhook_url).finish_non_exhaustive()
+    }
+}
+
+/// `checkout mail`: the mock mail service, another company.
+#[derive(Debug, Clone, Args)]
+pub struct MockMailArgs {
+    /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
+    #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8083")]
+    pub listen: SocketAddr,
+    /// The service's own books. Without it, and with --in-memory, they last as long as the process.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// Keep the books in memory: for load, where the mock must not be what is measured.
+    #[arg(long, env = "CHECKOUT_MAIL_IN_MEMORY")]
+    pub in_memory: bool,
     /// A fault with its probability, as `drop_after:0.004` or `latency_after:0.01:800`. May be repeated.
     #[arg(long = "fault", value_name = "NAME:PROBABILITY[:LATENCY_MS]")]
     pub faults: Vec<String>,
@@ -131,6 +183,23 @@ pub struct GatewayClientArgs {
     pub gateway_key: String,
 }
 
+/// How the mail service is reached.
+#[derive(Clone, Args)]
+pub struct MailClientArgs {
+    /// Base URL of the mail service.
+    #[arg(long, env = "CHECKOUT_MAIL_URL", default_value = "http://127.0.0.1:8083")]
+    pub mail_url: String,
+    /// The secret key the mail service knows us by.
+    #[arg(long, env = "CHECKOUT_MAIL_KEY", default_value = "re_checkout", hide_env_values = true)]
+    pub mail_key: String,
+}
+
+impl std::fmt::Debug for MailClientArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MailClientArgs").field("mail_url", &self.mail_url).finish_non_exhaustive()
+    }
+}
+
 /// What signs and checks the customers' bearer tokens.
 #[derive(Clone, Args)]
 pub struct SecretArgs {
@@ -167,6 +236,10 @@ pub struct Timing {
     /// The gateway forgets keys after 24.
     #[arg(long, env = "CHECKOUT_RESEND_HOURS", default_value_t = 23, value_parser = clap::value_parser!(u32).range(1..=23))]
     pub resend_hours: u32,
+    /// How long events and what remembers them are kept after their day, in days. Longer than anybody may want to look back
+    /// to, and to send an event once more.
+    #[arg(long, env = "CHECKOUT_EVENTS_KEPT_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=90))]
+    pub events_kept_days: u32,
 }
 
 impl Timing {

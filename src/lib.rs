@@ -1,11 +1,14 @@
 //! Checkout: a runnable reference for idempotent payments. One tap, one order, one charge, whatever the network does.
 //!
-//! The map, in reading order. **Nothing in a room knows another room**: `idempotency`, `orders`, `charges`, `gateway` and
-//! `outbox` are joined by `checkout` and by nothing else, and a test reads the sources and holds that. SQL lives in files
-//! named `store.rs` (and `idempotency/partitions.rs`), HTTP at the edges.
+//! The map, in reading order. **Nothing in a room knows another room**: they are joined by the two stories, `checkout` and
+//! `delivery`, and by nothing else, and a test reads the sources and holds that. SQL lives in files named `store.rs` (and
+//! `idempotency/partitions.rs`), HTTP at the edges.
 
 // The story: claim, charge, settle; and recovery, which enters it in the middle. Start at `checkout/place_order.rs`.
 pub mod checkout;
+
+// The second story: what follows from an order, after its commit. Relay, log, consumers.
+pub mod delivery;
 
 // The rooms. Keys: whose is it, what was it used for, what was answered.
 pub mod idempotency;
@@ -19,6 +22,18 @@ pub mod gateway;
 pub mod outbox;
 // What a person decided where no program could.
 pub mod reviews;
+// Who may do what only one may do at a time.
+pub mod leases;
+// The broker: a log with partitions and offsets.
+pub mod event_log;
+// How far each consumer is, and what it has applied.
+pub mod inbox;
+// Events that nobody could deal with, and those behind them.
+pub mod parking;
+// Double-entry bookkeeping.
+pub mod ledger;
+// The mail that says what was bought.
+pub mod receipts;
 
 // The door: routes, what is refused by its bytes alone, replies, problems, the log of requests.
 pub mod http;
@@ -38,6 +53,8 @@ pub mod database;
 pub mod audit;
 // Another company: the mock payment gateway, with its own books and its own bad days.
 pub mod mock_gateway;
+// And a third one: the mock mail service.
+pub mod mock_mail;
 // The pages.
 pub mod console;
 

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use checkout::{
     audit::{self, VerifyArgs},
-    config::{ApiArgs, ConsoleArgs, MockGatewayArgs, WorkerArgs},
+    config::{ApiArgs, ConsoleArgs, MockGatewayArgs, MockMailArgs, WorkerArgs},
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
     demo::{self, DemoArgs, DemoState},
@@ -47,6 +47,9 @@ enum Role {
     /// The mock payment gateway: the company that takes the money, with its own books, which can be told to misbehave.
     #[command(after_help = "Example:\n  checkout gateway --in-memory --fault drop_after:0.004 --seed 7")]
     Gateway(MockGatewayArgs),
+    /// The mock mail service: the company that delivers the receipts, with its own books, which can be told to misbehave.
+    #[command(after_help = "Example:\n  checkout mail --in-memory --fault drop_after:0.004 --seed 7")]
+    Mail(MockMailArgs),
     /// What happens without a customer: orders left half done are finished, and old keys are forgotten.
     #[command(after_help = "Example:\n  DATABASE_URL=postgres://me@localhost/checkout checkout worker")]
     Worker(WorkerArgs),
@@ -148,6 +151,7 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
         Role::Demo(args) => demo::run(args, stop).await,
         Role::Api(args) => checkout::app::api(args, stop).await,
         Role::Gateway(args) => checkout::mock_gateway::run(args, stop).await,
+        Role::Mail(args) => checkout::mock_mail::run(args, stop).await,
         Role::Worker(args) => checkout::app::worker(args, stop).await,
         Role::Console(args) => checkout::console::run(args, stop).await,
         Role::Guardian(args) => guardian::run(args, stop).await,
@@ -175,5 +179,5 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
 
 fn running_demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
     let state = DemoState::read(data_dir)?;
-    Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url })
+    Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url, mail_url: state.mail_url })
 }

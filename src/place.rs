@@ -1,4 +1,4 @@
-//! Where a checkout is to be found: which database, and which gateway goes with it? For the commands that look at one from
+//! Where a checkout is to be found: which database, and which gateway and mail service go with it? For the commands that look at one from
 //! outside.
 
 use std::path::{Path, PathBuf};
@@ -19,6 +19,9 @@ pub struct PlaceArgs {
     /// The gateway that belongs to it; goes with --database-url.
     #[arg(long, env = "CHECKOUT_GATEWAY_URL")]
     pub gateway_url: Option<String>,
+    /// The mail service that belongs to it; goes with --database-url.
+    #[arg(long, env = "CHECKOUT_MAIL_URL")]
+    pub mail_url: Option<String>,
 }
 
 /// Where a checkout is to be found.
@@ -26,6 +29,8 @@ pub struct PlaceArgs {
 pub struct Place {
     pub database_url: String,
     pub gateway_url: String,
+    /// Not every command asks it, so it may be missing.
+    pub mail_url: Option<String>,
 }
 
 impl Place {
@@ -36,12 +41,18 @@ impl Place {
         find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Self>,
     ) -> anyhow::Result<Self> {
         let given = |url: &Option<String>| unless_empty(url.clone());
+        let mail_url = given(&args.mail_url);
         match (&args.data_dir, given(&args.database_url), given(&args.gateway_url)) {
             (Some(data_dir), ..) => find_demo(Some(data_dir)),
-            (None, Some(database_url), Some(gateway_url)) => Ok(Self { database_url, gateway_url }),
-            (None, None, None) => find_demo(None),
+            (None, Some(database_url), Some(gateway_url)) => Ok(Self { database_url, gateway_url, mail_url }),
+            (None, None, None) if mail_url.is_none() => find_demo(None),
+            (None, None, None) => anyhow::bail!(
+                "a mail URL is given (CHECKOUT_MAIL_URL, perhaps), but no database: name it with --database-url"
+            ),
             (None, Some(database_url), None) => match find_demo(None) {
-                Ok(demo) if demo.database_url == database_url => Ok(demo),
+                Ok(demo) if demo.database_url == database_url => {
+                    Ok(Self { mail_url: mail_url.or(demo.mail_url), ..demo })
+                }
                 Ok(_) => anyhow::bail!(
                     "a database URL is given (DATABASE_URL, perhaps), and the running demo uses another database: \
                      name the gateway with --gateway-url, or unset DATABASE_URL to judge the demo"
@@ -63,6 +74,7 @@ mod tests {
 
     fn args(data_dir: Option<&str>, database_url: Option<&str>, gateway_url: Option<&str>) -> PlaceArgs {
         PlaceArgs {
+            mail_url: None,
             data_dir: data_dir.map(PathBuf::from),
             database_url: database_url.map(str::to_owned),
             gateway_url: gateway_url.map(str::to_owned),
@@ -71,7 +83,7 @@ mod tests {
 
     fn demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
         let name = data_dir.map_or("usual".to_owned(), |dir| dir.display().to_string());
-        Ok(Place { database_url: name.clone(), gateway_url: name })
+        Ok(Place { database_url: name.clone(), mail_url: Some(format!("{name}'s mail")), gateway_url: name })
     }
 
     fn database(args: PlaceArgs) -> Option<String> {
@@ -87,5 +99,20 @@ mod tests {
         assert_eq!(database(args(None, None, None)), Some("usual".to_owned()));
         assert_eq!(database(args(None, Some("db"), None)), None);
         assert_eq!(database(args(None, None, Some("gateway"))), None);
+    }
+
+    fn mail(args: PlaceArgs, url: Option<&str>) -> Option<String> {
+        Place::find(&PlaceArgs { mail_url: url.map(str::to_owned), ..args }, demo).ok()?.mail_url
+    }
+
+    #[test]
+    fn a_mail_url_may_be_missing_beside_a_database_and_never_stands_alone() {
+        assert_eq!(mail(args(None, Some("db"), Some("gateway")), Some("mail")), Some("mail".to_owned()));
+        let without = Place::find(&args(None, Some("db"), Some("gateway")), demo).expect("a place");
+        assert_eq!(without.mail_url, None);
+        assert_eq!(mail(args(None, None, None), None), Some("usual's mail".to_owned()));
+        assert_eq!(mail(args(Some("/data"), Some("db"), None), Some("mail")), Some("/data's mail".to_owned()));
+        assert_eq!(mail(args(None, Some("usual"), None), Some("mail")), Some("mail".to_owned()));
+        assert!(Place::find(&PlaceArgs { mail_url: Some("mail".to_owned()), ..args(None, None, None) }, demo).is_err());
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 
-use super::store;
+use crate::database;
 
 /// A capture takes about 300 bytes: room for some three million of them, and a bound on a gateway that never ends.
 const LEDGER_BYTES_MAX: usize = 1 << 30;
@@ -57,7 +57,7 @@ struct Listing {
 impl Ledger {
     /// Reads the database's clock, then the whole ledger. A TLS provider must be installed, as for every HTTP client here.
     pub async fn fetch(pool: &PgPool, gateway_url: &str) -> anyhow::Result<Self> {
-        let asked_at = store::clock(pool).await.context("reading the database's clock")?;
+        let asked_at = database::clock(pool).await.context("reading the database's clock")?;
         let url = format!("{}/_mock/ledger", gateway_url.trim_end_matches('/'));
         let listing: Listing =
             get_json(&url).await.with_context(|| format!("cannot read the gateway's ledger at {url}"))?;

@@ -35,10 +35,6 @@ pub(super) async fn snapshot(pool: &PgPool) -> sqlx::Result<Transaction<'static,
     Ok(tx)
 }
 
-pub(super) async fn clock(pool: &PgPool) -> sqlx::Result<OffsetDateTime> {
-    sqlx::query_scalar!(r#"SELECT db_clock() AS "now!""#).fetch_one(pool).await
-}
-
 pub(super) async fn counts(tx: &mut PgConnection) -> sqlx::Result<Counted> {
     let totals = sqlx::query!(
         r#"SELECT (SELECT count(*) FROM orders) AS "orders!", (SELECT count(*) FROM charges) AS "charges!",

@@ -22,6 +22,7 @@ use crate::{
     orders::store::NewOrder,
     outbox::store::NewEvent,
     wire::{
+        event::{ORDER_CREATED, OrderCreated},
         order::{ChargeBody, OrderBody, location},
         problem::{self, Code, Problem},
     },
@@ -123,7 +124,6 @@ fn order_rows(
     frozen: &FrozenOrder,
     gateway_id: String,
 ) -> anyhow::Result<(NewCharge, NewOrder, NewEvent)> {
-    let charge = new_charge(claim, frozen, ChargeResult::Succeeded { gateway_id })?;
     let order = NewOrder {
         id: frozen.order_id,
         customer: frozen.customer_id,
@@ -134,19 +134,22 @@ fn order_rows(
         client_reference: frozen.client_reference.clone(),
         created_at: claim.now,
     };
-    let payload = serde_json::json!({
-        "order_id": frozen.order_id,
-        "customer_id": frozen.customer_id,
-        "charge_id": frozen.charge_id,
-        "total": frozen.total,
-        "currency": frozen.currency,
-    });
+    let payload = OrderCreated {
+        order_id: frozen.order_id,
+        customer_id: frozen.customer_id,
+        charge_id: frozen.charge_id,
+        gateway_id: gateway_id.clone(),
+        lines: frozen.lines.clone(),
+        total: frozen.total,
+        currency: frozen.currency.clone(),
+    };
+    let charge = new_charge(claim, frozen, ChargeResult::Succeeded { gateway_id })?;
     let event = NewEvent {
         id: EventId::mint(),
         order: frozen.order_id,
         sequence: 1,
-        kind: "order.created",
-        payload: payload.to_string(),
+        kind: ORDER_CREATED,
+        payload: serde_json::to_string(&payload)?,
     };
     Ok((charge, order, event))
 }

@@ -15,6 +15,7 @@ pub mod recover;
 pub mod review;
 pub mod settle;
 pub mod shield;
+pub mod upkeep;
 
 use sqlx::PgPool;
 

@@ -27,8 +27,14 @@ fn every_number_has_a_least_and_a_largest_value() {
 
 #[test]
 fn knobs_that_contradict_each_other_are_refused_by_name() {
-    let usual =
-        Timing { lease_ms: 15_000, answer_ms: 8_000, gateway_budget_ms: 6_000, key_expiry_hours: 72, resend_hours: 23 };
+    let usual = Timing {
+        lease_ms: 15_000,
+        answer_ms: 8_000,
+        gateway_budget_ms: 6_000,
+        key_expiry_hours: 72,
+        resend_hours: 23,
+        events_kept_days: 7,
+    };
     assert!(usual.clone().checked().is_ok());
     let least = Timing { lease_ms: 2_100, answer_ms: 200, gateway_budget_ms: 100, ..usual.clone() };
     assert!(least.checked().is_ok());

@@ -1,5 +1,6 @@
 //! The way to PostgreSQL: how a process connects, brings the schema up to date and opens a transaction.
 
+pub mod days;
 pub mod embedded;
 pub mod group_commit;
 
@@ -10,6 +11,7 @@ use sqlx::{
     Connection, Executor, PgConnection, PgPool, Postgres, Row, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
+use time::OffsetDateTime;
 
 use crate::config::DatabaseArgs;
 
@@ -93,6 +95,11 @@ async fn heal(connection: &mut PgConnection) -> sqlx::Result<bool> {
 /// Creates and updates the tables. Several processes may call it at once: one works, the others wait.
 pub async fn migrate(pool: &PgPool) -> anyhow::Result<()> {
     sqlx::migrate!("./migrations").run(pool).await.context("cannot bring the database schema up to date")
+}
+
+/// The only clock: what the database says it is.
+pub async fn clock(pool: &PgPool) -> sqlx::Result<OffsetDateTime> {
+    sqlx::query_scalar!(r#"SELECT db_clock() AS "now!""#).fetch_one(pool).await
 }
 
 /// Opens a transaction. READ COMMITTED is said aloud because correctness needs it: under REPEATABLE READ a claim that

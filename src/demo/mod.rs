@@ -29,7 +29,7 @@ use crate::{
 /// The stack's knobs.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
-    /// Where the stack listens: api on N, console on N+1, gateway on N+2, the worker's health on N+4; N+3 is kept for the mail.
+    /// Where the stack listens: api on N, console on N+1, gateway on N+2, mail on N+3, the worker's health on N+4.
     #[arg(long, env = "CHECKOUT_BASE_PORT", default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..=65531))]
     pub base_port: u16,
     /// Where data, logs and `demo.json` are kept. As root /var/lib/checkout, otherwise ~/.local/share/checkout.

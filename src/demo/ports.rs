@@ -16,7 +16,6 @@ pub struct Ports {
     pub api: u16,
     pub console: u16,
     pub gateway: u16,
-    /// Kept for the mail service. Nobody listens there yet, so nobody asks whether it is free.
     pub mail: u16,
     pub worker: u16,
 }
@@ -45,7 +44,13 @@ impl Ports {
     }
 
     fn bind_all(&self) -> anyhow::Result<()> {
-        let parts = [("api", self.api), ("console", self.console), ("gateway", self.gateway), ("worker", self.worker)];
+        let parts = [
+            ("api", self.api),
+            ("console", self.console),
+            ("gateway", self.gateway),
+            ("mail", self.mail),
+            ("worker", self.worker),
+        ];
         for (role, port) in parts {
             TcpListener::bind(address(port))
                 .with_context(|| format!("port {port} for the {role} is not free, choose others with --base-port"))?;

@@ -1,6 +1,6 @@
 //! The stack: a database and the roles around it. Question: in which order do they come and go?
 //!
-//! PostgreSQL, the schema, the gateway, the api, the worker, the console; back in the opposite order, so that nobody
+//! PostgreSQL, the schema, the gateway, the mail, the api, the worker, the console; back in the opposite order, so that nobody
 //! loses what it still needs. What fails half way takes down what was started before it.
 
 use std::{
@@ -37,6 +37,7 @@ pub struct StackOptions {
     pub console: bool,
     /// Further flags, such as `--in-memory` or `--fault drop_after:0.004`.
     pub gateway_arguments: Vec<String>,
+    pub mail_arguments: Vec<String>,
     /// Further flags, such as `--batch-limit 1`.
     pub api_arguments: Vec<String>,
     pub worker_arguments: Vec<String>,
@@ -53,6 +54,7 @@ impl StackOptions {
             database_url: None,
             console: true,
             gateway_arguments: Vec::new(),
+            mail_arguments: Vec::new(),
             api_arguments: Vec::new(),
             worker_arguments: Vec::new(),
             progress: |_| {},
@@ -81,6 +83,7 @@ impl Stack {
                 api_url: String::new(),
                 console_url: None,
                 gateway_url: String::new(),
+                mail_url: None,
                 worker_url: String::new(),
                 database_url,
                 secret: String::new(),
@@ -112,6 +115,7 @@ impl Stack {
         pool.close().await;
         let ports = self.options.ports;
         self.state.gateway_url = self.start_part("gateway", ports.gateway).await?;
+        self.state.mail_url = Some(self.start_part("mail", ports.mail).await?);
         self.state.api_url = self.start_part("api", ports.api).await?;
         self.state.worker_url = self.start_part("worker", ports.worker).await?;
         if self.options.console {
@@ -125,15 +129,17 @@ impl Stack {
         self.tell(&format!("starting the {role}"));
         let arguments = match role {
             "gateway" => self.options.gateway_arguments.clone(),
+            "mail" => self.options.mail_arguments.clone(),
             "api" => self.options.api_arguments.clone(),
             "worker" => self.options.worker_arguments.clone(),
             _ => Vec::new(),
         };
         let mut environment = vec![("DATABASE_URL", self.state.database_url.clone())];
-        if role != "gateway" {
-            // Another company, which knows neither our secrets nor our addresses.
+        if !is_another_company(role) {
+            // Another company knows neither our secrets nor our addresses.
             environment.push(("CHECKOUT_SECRET", self.state.secret.clone()));
             environment.push(("CHECKOUT_GATEWAY_URL", self.state.gateway_url.clone()));
+            environment.extend(self.state.mail_url.iter().map(|url| ("CHECKOUT_MAIL_URL", url.clone())));
             environment.push(("CHECKOUT_API_URL", self.state.api_url.clone()));
         }
         let part = Part::start(PartSpec {
@@ -155,8 +161,8 @@ impl Stack {
         self.tell("waiting until every part is ready");
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
         for part in &self.parts {
-            // The gateway is another company: it has its own idea of a health page.
-            let path = if part.role == "gateway" { "/_mock/stats" } else { "/readyz" };
+            // Another company has its own idea of a health page.
+            let path = if is_another_company(part.role) { "/_mock/stats" } else { "/readyz" };
             let url = format!("{}{path}", part.url);
             let since = Instant::now();
             while !client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
@@ -169,12 +175,13 @@ impl Stack {
         Ok(())
     }
 
-    /// Requests under way are answered, then the parts end, the gateway and PostgreSQL last.
+    /// Requests under way are answered, then the parts end, the other companies and PostgreSQL last.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         DemoState::remove(self.server.folder().path())?;
-        let (gateway, others): (Vec<Part>, Vec<Part>) = self.parts.drain(..).partition(|part| part.role == "gateway");
+        let (others, ours): (Vec<Part>, Vec<Part>) =
+            self.parts.drain(..).partition(|part| is_another_company(part.role));
+        futures_util::future::join_all(ours.into_iter().map(Part::stop)).await;
         futures_util::future::join_all(others.into_iter().map(Part::stop)).await;
-        futures_util::future::join_all(gateway.into_iter().map(Part::stop)).await;
         self.server.stop().await
     }
 
@@ -196,4 +203,9 @@ impl Stack {
         let server = self.server.pid().map(|pid| ("postgres", pid));
         self.parts.iter().filter_map(|part| Some((part.role, part.pid()?))).chain(server).collect()
     }
+}
+
+/// The roles that stand for somebody else.
+fn is_another_company(role: &str) -> bool {
+    matches!(role, "gateway" | "mail")
 }

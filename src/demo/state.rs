@@ -20,6 +20,9 @@ pub struct DemoState {
     pub api_url: String,
     pub console_url: Option<String>,
     pub gateway_url: String,
+    /// Absent in a file that an older checkout wrote.
+    #[serde(default)]
+    pub mail_url: Option<String>,
     pub worker_url: String,
     pub database_url: String,
     pub secret: String,
@@ -79,4 +82,17 @@ pub(super) fn secret_of(folder: &Path) -> anyhow::Result<String> {
 
 fn file_in(folder: &Path) -> PathBuf {
     folder.join("demo.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_without_a_mail_service_is_readable() {
+        let written = r#"{"api_url":"a","console_url":null,"gateway_url":"g","worker_url":"w","database_url":"d",
+            "secret":"s"}"#;
+        let state: DemoState = serde_json::from_str(written).expect("an older state");
+        assert_eq!((state.gateway_url.as_str(), state.mail_url), ("g", None));
+    }
 }

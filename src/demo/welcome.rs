@@ -26,6 +26,7 @@ pub(super) fn text(stack: &Stack) -> anyhow::Result<String> {
         )
     };
     let console = state.console_url.as_deref().unwrap_or("not started");
+    let mail = state.mail_url.as_deref().unwrap_or("not started");
     let folder = stack.folder().path().display();
     // Other commands look at the usual folder unless they are told another.
     let usual =
@@ -33,7 +34,7 @@ pub(super) fn text(stack: &Stack) -> anyhow::Result<String> {
     let there = if usual { String::new() } else { format!(" --data-dir {folder}") };
     Ok(format!(
         "Ready.\n\n\
-         api      {}\nconsole  {console}\ngateway  {}\ndata     {folder} (logs in {folder}/log)\n\n\
+         api      {}\nconsole  {console}\ngateway  {}\nmail     {mail} (every mail delivered: {mail}/_mock/mails)\ndata     {folder} (logs in {folder}/log)\n\n\
          A fresh order: 201, and the customer is charged once.\n{}\n\n\
          The same again: the same bytes, with `idempotent-replayed: true`.\n{}\n\n\
          The same key for another order: refused with 422, nothing is charged.\n{}\n\n\

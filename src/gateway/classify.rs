@@ -23,6 +23,7 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Situation {
     Succeeded,
+    Refunded,
     CardDeclined,
     ChallengeRequired,
     PaymentMethodUnknown,
@@ -55,8 +56,9 @@ pub enum Meaning {
 }
 
 impl Situation {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Succeeded,
+        Self::Refunded,
         Self::CardDeclined,
         Self::ChallengeRequired,
         Self::PaymentMethodUnknown,
@@ -83,6 +85,8 @@ impl Situation {
 
             // Results: recorded by the gateway and replayed for ever. A challenge cannot be passed from here.
             Self::CardDeclined | Self::ChallengeRequired => Meaning::Declined,
+            // The customer has all of the money back, for good: a new key may take it anew.
+            Self::Refunded => Meaning::Declined,
             // Refused while the parameters were read, before anything ran.
             Self::PaymentMethodUnknown => Meaning::Declined,
 
@@ -108,6 +112,7 @@ impl Situation {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Succeeded => "the gateway took the money",
+            Self::Refunded => "the gateway took the money and gave all of it back",
             Self::CardDeclined => "the card was declined",
             Self::ChallengeRequired => "the card asks its holder for a challenge that cannot be passed here",
             Self::PaymentMethodUnknown => "the gateway does not know this payment method",
@@ -134,7 +139,7 @@ const MESSAGE_CHARS_MAX: usize = 500;
 const CODE_CHARS_MAX: usize = 100;
 
 /// What may be the gateway's name for something: it is stored, and put into paths.
-fn is_id(id: &str) -> bool {
+pub(super) fn is_id(id: &str) -> bool {
     (1..=255).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -149,11 +154,21 @@ pub(super) struct PaymentIntent {
     pub amount: i64,
     pub currency: String,
     pub last_payment_error: Option<GatewayError>,
+    #[serde(default)]
+    pub latest_charge: Option<LatestCharge>,
     /// Seconds since 1970, by the gateway's clock.
     #[serde(default)]
     pub created: i64,
     #[serde(default)]
     pub metadata: HashMap<String, String>,
+}
+
+/// A lookup asks for the whole charge; the answer to a charge carries its name alone, and tells nothing of later refunds.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum LatestCharge {
+    Name(#[expect(dead_code, reason = "only its kind matters")] String),
+    Whole { amount_refunded: i64 },
 }
 
 #[derive(Debug, Deserialize)]
@@ -176,6 +191,11 @@ struct ErrorEnvelope {
     error: GatewayError,
 }
 
+/// What a body says of a failure, if it is in the gateway's own envelope.
+pub(super) fn error_of(answer: &Answer) -> Option<GatewayError> {
+    serde_json::from_slice::<ErrorEnvelope>(&answer.body).map(|envelope| envelope.error).ok()
+}
+
 impl Answer {
     /// What this answer to `request` means.
     pub fn outcome(&self, request: &ChargeRequest) -> Outcome {
@@ -185,7 +205,7 @@ impl Answer {
                 Err(_) => Situation::AnswerUnreadable.plain(),
             };
         }
-        let error = serde_json::from_slice::<ErrorEnvelope>(&self.body).map(|envelope| envelope.error).ok();
+        let error = error_of(self);
         let situation = self.situation(error.as_ref());
         match (situation.meaning(), error) {
             (Meaning::Declined, Some(error)) => error.declined(situation),
@@ -197,7 +217,7 @@ impl Answer {
     }
 
     /// Which row of the table an answer other than 200 is.
-    fn situation(&self, error: Option<&GatewayError>) -> Situation {
+    pub(super) fn situation(&self, error: Option<&GatewayError>) -> Situation {
         let kind = error.and_then(|error| error.r#type.as_deref());
         let code = error.and_then(|error| error.code.as_deref());
         let param = error.and_then(|error| error.param.as_deref());
@@ -221,13 +241,28 @@ impl Answer {
 }
 
 impl PaymentIntent {
+    /// What went back to the customer, as far as this answer tells.
+    pub(super) fn amount_refunded(&self) -> i64 {
+        match self.latest_charge {
+            Some(LatestCharge::Whole { amount_refunded }) => amount_refunded,
+            Some(LatestCharge::Name(_)) | None => 0,
+        }
+    }
+
+    /// Did it take money that it still has, at least in part?
+    pub(super) fn holds_money(&self) -> bool {
+        self.status == "succeeded" && self.amount_refunded() < self.amount
+    }
+
     /// What the gateway's own record of our charge says.
     pub(super) fn outcome(self, request: &ChargeRequest) -> Outcome {
         let same_money =
             self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code();
+        let refunded = !self.holds_money();
         let (situation, decline) = match (self.status.as_str(), self.last_payment_error) {
             _ if !same_money => (Situation::OtherAmount, None),
             _ if !is_id(&self.id) => (Situation::AnswerUnreadable, None),
+            ("succeeded", _) if refunded => (Situation::Refunded, None),
             ("succeeded", _) => return Outcome::Approved { gateway_id: self.id },
             ("requires_action", _) => (Situation::ChallengeRequired, None),
             ("requires_payment_method", Some(error)) => (Situation::CardDeclined, Some(error)),
@@ -238,6 +273,7 @@ impl PaymentIntent {
         }
         let (decline_code, message) = match decline {
             Some(error) => (error.reason(), error.sentence()),
+            None if situation == Situation::Refunded => (Some("refunded".to_owned()), None),
             None => (Some("authentication_required".to_owned()), None),
         };
         Outcome::Declined {
@@ -253,7 +289,7 @@ impl GatewayError {
         self.decline_code.as_deref().or(self.code.as_deref()).map(|code| told(code, CODE_CHARS_MAX))
     }
 
-    fn sentence(&self) -> Option<String> {
+    pub(super) fn sentence(&self) -> Option<String> {
         self.message.as_deref().map(|message| told(message, MESSAGE_CHARS_MAX))
     }
 

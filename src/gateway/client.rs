@@ -1,5 +1,8 @@
 //! The gateway over HTTP, in Stripe's v1 dialect. Every send is one this code decided on: the transport's own retries are off.
 
+mod listing;
+mod refund;
+
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,8 +19,9 @@ use super::{
 };
 use crate::config::GatewayClientArgs;
 
-/// Longest answer that is read. The gateway's largest is about 2 KiB.
-const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Longest answer that is read. One object has about 2 KiB; a full page of a list has 100 of them, with charges and with
+/// whatever notes others made.
+const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A connection that takes longer to come about than this will not come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,6 +37,7 @@ pub struct GatewayClient {
     http: Client,
     charges_url: String,
     search_url: String,
+    refunds_url: String,
     bearer: String,
 }
 
@@ -60,6 +65,7 @@ impl GatewayClient {
             http,
             charges_url: format!("{base}/v1/payment_intents"),
             search_url: format!("{base}/v1/payment_intents/search"),
+            refunds_url: format!("{base}/v1/refunds"),
             bearer: args.gateway_key.clone(),
         })
     }
@@ -83,10 +89,12 @@ impl GatewayClient {
     /// Asks what became of a charge, without sending one.
     ///
     /// A declined key may run anew after it expired, so the gateway may show an older purchase's refusal under it. What was
-    /// created before `since_s` (seconds since 1970) is that, and only money taken counts from it.
+    /// created before `since_s` (seconds since 1970) is that, and only money taken and kept counts from it.
     pub async fn lookup(&self, request: &ChargeRequest, since_s: i64, timeout: Duration) -> Lookup {
         let query = format!("metadata['{KEY_METADATA}']:'{}'", request.key);
-        let ask = self.http.get(&self.search_url).bearer_auth(&self.bearer).query(&[("query", query)]).timeout(timeout);
+        // The charge as a whole, because a refund leaves the intent as it was.
+        let asked = [("query", query.as_str()), ("limit", "100"), ("expand[]", "data.latest_charge")];
+        let ask = self.http.get(&self.search_url).bearer_auth(&self.bearer).query(&asked).timeout(timeout);
         let answer = match exchange(ask).await {
             Ok(answer) => answer,
             Err(situation) => return Lookup::Unreachable { why: situation.sentence().to_owned() },
@@ -102,8 +110,12 @@ impl GatewayClient {
         if gateway_id.is_empty() || !gateway_id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
             return Lookup::NothingFound;
         }
-        let ask =
-            self.http.get(format!("{}/{gateway_id}", self.charges_url)).bearer_auth(&self.bearer).timeout(timeout);
+        let ask = self
+            .http
+            .get(format!("{}/{gateway_id}", self.charges_url))
+            .bearer_auth(&self.bearer)
+            .query(&[("expand[]", "latest_charge")])
+            .timeout(timeout);
         let answer = match exchange(ask).await {
             Ok(answer) => answer,
             Err(situation) => return Lookup::Unreachable { why: situation.sentence().to_owned() },
@@ -123,9 +135,10 @@ struct SearchResult {
     data: Vec<PaymentIntent>,
 }
 
-/// A charge that took the money outweighs every other trace under the same key.
+/// A charge that took the money and kept it outweighs every other trace under the same key. One that gave it back is history
+/// like any other refusal.
 fn most_telling(found: Vec<PaymentIntent>, request: &ChargeRequest, since_s: i64) -> Lookup {
-    let ours = |intent: &PaymentIntent| intent.created >= since_s || intent.status == "succeeded";
+    let ours = |intent: &PaymentIntent| intent.created >= since_s || intent.holds_money();
     let mut outcomes = found.into_iter().filter(ours).map(|intent| intent.outcome(request)).collect::<Vec<_>>();
     let telling = outcomes.iter().position(|outcome| matches!(outcome, Outcome::Approved { .. })).unwrap_or_default();
     if outcomes.is_empty() { Lookup::NothingFound } else { Lookup::Found(outcomes.swap_remove(telling)) }

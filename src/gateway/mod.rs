@@ -49,6 +49,54 @@ impl Outcome {
     }
 }
 
+/// Money to give back: all or part of one charge. Like a charge, a pure function of what the customer asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefundRequest {
+    /// The gateway's idempotency key, a refund's own: the gateway's keys are shared by everything we ask of it.
+    pub key: String,
+    /// The payment intent that took the money.
+    pub gateway_id: String,
+    pub amount: Money,
+}
+
+/// What became of a refund. As with a charge, what is not certain is [`Unknown`](Self::Unknown).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefundOutcome {
+    /// The customer has the money back.
+    Refunded { refund_id: String },
+    /// Nothing is left to give back: another refund, perhaps an earlier send of this one, gave it all.
+    AlreadyRefunded,
+    /// The gateway refused for good.
+    Refused { why: String },
+    /// Certainly not executed: the same key may be sent again.
+    NotSent { why: String },
+    /// It may have been executed.
+    Unknown { why: String },
+}
+
+/// One page of the gateway's own list of payment intents, newest first: whoever made them, for whatever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listed {
+    Page { intents: Vec<ListedIntent>, has_more: bool },
+    Unreachable { why: String },
+}
+
+/// A payment intent as the gateway lists it. The amount is in minor units of a currency that need not be one of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedIntent {
+    pub gateway_id: String,
+    /// In the gateway's words; `succeeded` is the one that took the money.
+    pub status: String,
+    pub amount: i64,
+    pub currency: String,
+    /// Seconds since 1970, by the gateway's clock.
+    pub created_s: i64,
+    /// The key it was made under, if its maker was us.
+    pub checkout_key: Option<String>,
+    /// What went back to the customer.
+    pub amount_refunded: i64,
+}
+
 /// What the gateway knows under our key when asked, without sending a charge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {

@@ -8,7 +8,7 @@ use axum::{
 };
 
 use super::{Door, reply};
-use crate::{idempotency::partitions, ids::RequestId};
+use crate::{checkout::upkeep, ids::RequestId};
 
 pub(super) async fn live() -> &'static str {
     "alive\n"
@@ -16,7 +16,7 @@ pub(super) async fn live() -> &'static str {
 
 /// 200 only while the database answers and today has a partition to claim in.
 pub(super) async fn ready(State(door): State<Door>, Extension(request_id): Extension<RequestId>) -> Response {
-    match partitions::days_ahead(&door.checkout.pool).await {
+    match upkeep::days_ahead(&door.checkout.pool).await {
         Ok(0) => (StatusCode::SERVICE_UNAVAILABLE, "no partition for today\n").into_response(),
         Ok(days) => reply::json(&serde_json::json!({ "ready": true, "days_ahead": days }), request_id),
         Err(error) => {

@@ -34,6 +34,11 @@ impl Clock {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX / 2) + self.advance_ms()
     }
 
+    /// What the clock on the wall says, whatever the experiment.
+    pub(super) fn wall_ms(&self) -> i64 {
+        self.now_ms() - self.advance_ms()
+    }
+
     pub(super) fn advance_ms(&self) -> i64 {
         self.advance_ms.load(Ordering::Relaxed)
     }
@@ -104,8 +109,17 @@ fn created_ms(name: u128) -> i64 {
     i64::try_from(name >> 80).unwrap_or(i64::MAX)
 }
 
+/// What the names of every kind of thing have in common: enough to page through them.
+pub(super) trait Name: Copy {
+    /// The dialect's word for the thing.
+    const THING: &'static str;
+    fn of(number: u128) -> Self;
+    fn number(self) -> u128;
+    fn read(text: &str) -> Option<Self>;
+}
+
 macro_rules! named {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $thing:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(super) struct $name(pub(super) u128);
@@ -119,6 +133,22 @@ macro_rules! named {
 
             pub(super) fn created_ms(self) -> i64 {
                 created_ms(self.0)
+            }
+        }
+
+        impl Name for $name {
+            const THING: &'static str = $thing;
+
+            fn of(number: u128) -> Self {
+                Self(number)
+            }
+
+            fn number(self) -> u128 {
+                self.0
+            }
+
+            fn read(text: &str) -> Option<Self> {
+                Self::parse(text)
             }
         }
 
@@ -138,9 +168,17 @@ macro_rules! named {
 
 named! {
     /// A payment intent's name, `pi_…`.
-    IntentId, "pi_"
+    IntentId, "pi_", "payment_intent"
 }
 named! {
     /// A charge's name, `ch_…`.
-    ChargeId, "ch_"
+    ChargeId, "ch_", "charge"
+}
+named! {
+    /// A refund's name, `re_…`.
+    RefundId, "re_", "refund"
+}
+named! {
+    /// An event's name, `evt_…`.
+    EventId, "evt_", "event"
 }

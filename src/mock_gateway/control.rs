@@ -7,11 +7,14 @@
 //! | `GET /_mock/faults` | the seed, the queue, the rates, and the catalogue: every fault with a sentence |
 //! | `POST /_mock/faults {"name", "count"?, "latency_ms"?}` | the fault meets the next `count` POSTs; `refuse` closes the port at once, to this page too |
 //! | `POST /_mock/faults {"name", "probability", "latency_ms"?}` | sets the fault's rate; 0 removes it |
+//! | the same with `webhook_…` | the fault meets the next events, or some of them |
 //! | `DELETE /_mock/faults` | no queue, no rates, keys respected |
 //! | `GET /_mock/ledger[?reference=]` | every capture |
 //! | `GET /_mock/stats` | executions, replays, conflicts, mismatches, faults fired by name |
 //! | `GET /_mock/clock`, `POST /_mock/clock {"advance_s"}` | the gateway's time, and how to push it forward |
 //! | `POST /_mock/settings {"key_ttl_s"?, "search_lag_ms"?, "seed"?, "ignore_idempotency_keys"?}` | knobs |
+//! | `GET /_mock/webhooks` | the endpoint, and what was delivered, failed, given up and is pending |
+//! | `POST /_mock/webhooks {"url", "secret"}` | events go there from now on; `DELETE`: nowhere, and none is pending |
 //! | `POST /_mock/reset` | empty books, and everything else as at the start |
 
 use std::{sync::Arc, time::Duration};
@@ -22,11 +25,12 @@ use serde_json::json;
 
 use super::{
     Gateway,
-    fault_plan::{Plan, Rate},
-    faults::{Fault, FaultName, LATENCY_MS_MAX},
+    fault_plan::{Named, Plan},
+    faults::{Fault, FaultName, LATENCY_MS_MAX, Misbehaviour, WebhookFaultName},
     form::Form,
     ledger,
     reply::{Refusal, Reply},
+    webhooks::{Endpoint, Webhooks},
 };
 
 /// Most requests that one queue entry meets.
@@ -70,13 +74,23 @@ pub(super) async fn answer(
             Ok(clock(gateway))
         }
         ("reset", &Method::POST) => reset(gateway).await,
-        ("faults", _) => Err(not_allowed("GET, POST, DELETE")),
+        ("webhooks", &Method::GET) => webhooks(gateway).await,
+        ("webhooks", &Method::POST) => {
+            let Receiver { url, secret } = parse(body)?;
+            let endpoint = Endpoint::new(&url, &secret);
+            gateway.webhooks.set(endpoint.map_err(|error| Refusal::invalid(format!("{error}.")))?);
+            webhooks(gateway).await
+        }
+        ("webhooks", &Method::DELETE) => remove_webhooks(gateway).await,
+        ("faults" | "webhooks", _) => Err(not_allowed("GET, POST, DELETE")),
         ("clock", _) => Err(not_allowed("GET, POST")),
         ("ledger" | "stats", _) => Err(not_allowed("GET")),
         ("reset" | "settings", _) => Err(not_allowed("POST")),
         _ => {
-            let message =
-                format!("There is no /_mock/{path}: there are clock, faults, ledger, reset, settings and stats.");
+            let message = format!(
+                "There is no /_mock/{path}: there are clock, faults, ledger, reset, settings, stats and \
+                 webhooks."
+            );
             Err(Refusal::new(StatusCode::NOT_FOUND, "invalid_request_error", message))
         }
     }
@@ -99,7 +113,9 @@ struct Catalogue;
 
 impl Serialize for Catalogue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(FaultName::ALL.iter().map(|name| (name.name(), name.meaning())))
+        let of_requests = FaultName::ALL.map(|name| (name.name(), name.meaning()));
+        let of_events = WebhookFaultName::ALL.map(|name| (name.name(), name.meaning()));
+        serializer.collect_map(of_requests.into_iter().chain(of_events))
     }
 }
 
@@ -111,6 +127,14 @@ struct FaultAsked {
     count: Option<u32>,
     probability: Option<f64>,
     latency_ms: Option<u64>,
+}
+
+/// Who wants to hear of events.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Receiver {
+    url: String,
+    secret: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -134,20 +158,22 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
 }
 
 fn set_fault(gateway: &Gateway, asked: FaultAsked) -> Result<(), Refusal> {
-    let Some(name) = FaultName::parse(&asked.name) else {
-        let names: Vec<_> = FaultName::ALL.iter().map(|name| name.name()).collect();
+    let Some(name) = Named::parse(&asked.name) else {
+        let of_events = WebhookFaultName::ALL.map(WebhookFaultName::name);
+        let names: Vec<_> = FaultName::ALL.map(FaultName::name).into_iter().chain(of_events).collect();
         return Err(Refusal::invalid(format!("No fault is called {:?}: there are {}.", asked.name, names.join(", "))));
     };
     if asked.latency_ms.is_some_and(|ms| ms > LATENCY_MS_MAX) {
         return Err(Refusal::invalid(format!("latency_ms is at most {LATENCY_MS_MAX}.")));
     }
-    let fault = Fault::new(name, asked.latency_ms);
     let done = match (asked.count, asked.probability) {
         (Some(_), Some(_)) => Err("Give a count or a probability, not both.".to_owned()),
-        (None, Some(probability)) => gateway.faults.set_rate(Rate { fault, probability }),
+        (None, Some(probability)) => gateway.faults.set_rate(name, asked.latency_ms, probability),
         (count, None) => match count.unwrap_or(1) {
-            1..=COUNT_MAX if name == FaultName::Refuse => refuse(gateway, fault),
-            count @ 1..=COUNT_MAX => gateway.faults.enqueue(fault, count),
+            1..=COUNT_MAX if name == Named::OfRequests(FaultName::Refuse) => {
+                refuse(gateway, Fault::new(FaultName::Refuse, asked.latency_ms))
+            }
+            count @ 1..=COUNT_MAX => gateway.faults.enqueue(name, asked.latency_ms, count),
             _ => Err(format!("count lies between 1 and {COUNT_MAX}.")),
         },
     };
@@ -186,6 +212,28 @@ fn clock(gateway: &Gateway) -> Reply {
     }))
 }
 
+async fn webhooks(gateway: &Gateway) -> Result<Reply, Refusal> {
+    let status = Webhooks::status(gateway).await.map_err(|error| {
+        tracing::error!(error = format!("{error:#}"), "the pending events cannot be counted");
+        Refusal::internal()
+    })?;
+    Ok(Reply::ok(&status))
+}
+
+async fn remove_webhooks(gateway: &Arc<Gateway>) -> Result<Reply, Refusal> {
+    // A transaction must not end with its client.
+    let removing = Arc::clone(gateway);
+    let removed = gateway.executions.spawn(async move { Webhooks::remove(&removing).await }).await;
+    match removed {
+        Ok(Ok(())) => webhooks(gateway).await,
+        Ok(Err(error)) => {
+            tracing::error!(error = format!("{error:#}"), "the pending events cannot be settled");
+            Err(Refusal::internal())
+        }
+        Err(_panicked) => Err(Refusal::internal()),
+    }
+}
+
 /// Everything as at the start, with empty books.
 async fn reset(gateway: &Gateway) -> Result<Reply, Refusal> {
     gateway.books.reset().await.map_err(|error| {
@@ -196,5 +244,6 @@ async fn reset(gateway: &Gateway) -> Result<Reply, Refusal> {
     gateway.arrivals.reset();
     gateway.clock.reset();
     gateway.stats.reset();
+    gateway.webhooks.reset();
     Ok(Reply::ok(&json!({ "reset": true })))
 }

@@ -1,13 +1,14 @@
 //! What a payment intent becomes. Pure: names and time come in, objects come out.
 //!
-//! Promise: money moves in exactly one place, [`charged`], and only when the issuer approves.
+//! Promise: money is taken in exactly one place, [`charged`], and only when the issuer approves. (What goes back:
+//! [`super::refunds`].)
 
 use std::sync::Arc;
 
 use http::StatusCode;
 
 use super::{
-    books::Answer,
+    books::{Answer, Change},
     clock::{ChargeId, IntentId},
     object::{Charge, Currency, Intent, Metadata, Status},
     payment_methods::{self, Issuer},
@@ -48,8 +49,7 @@ impl Card {
 /// What to write, and what to answer.
 #[derive(Debug)]
 pub(super) struct Decision {
-    pub(super) intent: Arc<Intent>,
-    pub(super) charge: Option<Arc<Charge>>,
+    pub(super) change: Change,
     pub(super) answer: Answer,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn cancel(given: &Given<'_>, before: &Intent) -> Result<Decision, Ref
     }
 }
 
-/// The one place where money moves.
+/// The one place where money is taken.
 fn charged(given: &Given<'_>, mut intent: Intent, issuer: Issuer) -> Decision {
     let decline = match issuer {
         Issuer::Approves => None,
@@ -132,12 +132,14 @@ fn charged(given: &Given<'_>, mut intent: Intent, issuer: Issuer) -> Decision {
     };
     let charge = Charge {
         id: given.charge,
+        version: 1,
         intent: intent.id,
         amount: intent.amount,
         currency: intent.currency,
         payment_method: intent.payment_method.clone().unwrap_or_default(),
         metadata: intent.metadata.clone(),
         decline,
+        amount_refunded: 0,
     };
     intent.latest_charge = Some(charge.id);
     intent.decline = decline;
@@ -146,7 +148,8 @@ fn charged(given: &Given<'_>, mut intent: Intent, issuer: Issuer) -> Decision {
         intent.payment_method = None;
         intent.status = Status::RequiresPaymentMethod;
         let intent = Arc::new(intent);
-        return Decision { answer: Answer::Declined(Arc::clone(&intent)), intent, charge: Some(Arc::new(charge)) };
+        let answer = Answer::Declined(Arc::clone(&intent));
+        return Decision { answer, change: Change::Payment { intent, charge: Some(Arc::new(charge)) } };
     }
     intent.status = Status::Succeeded;
     intent.captured_by = given.key.map(Into::into);
@@ -155,7 +158,8 @@ fn charged(given: &Given<'_>, mut intent: Intent, issuer: Issuer) -> Decision {
 
 fn shown(intent: Intent, charge: Option<Charge>) -> Decision {
     let intent = Arc::new(intent);
-    Decision { answer: Answer::Intent(Arc::clone(&intent)), intent, charge: charge.map(Arc::new) }
+    let answer = Answer::Intent(Arc::clone(&intent));
+    Decision { answer, change: Change::Payment { intent, charge: charge.map(Arc::new) } }
 }
 
 fn unexpected(verb: &str, intent: &Intent) -> Refusal {

@@ -1,10 +1,11 @@
 //! Who draws which fate.
 //!
 //! Promise: the draw by chance is a pure function of seed, idempotency key and arrival, so a run repeats itself.
-//! It answers: which fault, if any, meets this request?
+//! It answers: which fault, if any, meets this request, or this event?
 //!
 //! A request can ask for its fault itself (by payment method or metadata), else the queue decides, else chance. Faults meet
 //! POSTs that passed validation. One that finds nothing to do, as a failing execution on a replay, is drawn but does not fire.
+//! Events have a queue and rates of their own.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +16,8 @@ use serde::Serialize;
 
 use super::{
     arrivals::Arrivals,
-    faults::{Asked, Fate, Fault, FaultName},
+    events::Event,
+    faults::{Asked, Fate, Fault, FaultName, Misbehaviour, WebhookFaultName},
 };
 
 /// Entries that may wait in the queue.
@@ -23,24 +25,38 @@ const QUEUE_MAX: usize = 10_000;
 
 /// A fault by chance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Rate {
+pub(super) struct Rate<N = FaultName> {
     #[serde(flatten)]
-    pub(super) fault: Fault,
+    pub(super) fault: Fault<N>,
     pub(super) probability: f64,
 }
 
-impl Rate {
+/// A fault by its name alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    OfRequests(FaultName),
+    OfEvents(WebhookFaultName),
+}
+
+impl Named {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let of_events = || WebhookFaultName::parse(text).map(Self::OfEvents);
+        FaultName::parse(text).map(Self::OfRequests).or_else(of_events)
+    }
+}
+
+impl Plan {
     /// Reads `NAME:PROBABILITY` or `NAME:PROBABILITY:LATENCY_MS`.
-    fn parse(text: &str) -> anyhow::Result<Self> {
+    fn read_rate(&mut self, text: &str) -> anyhow::Result<()> {
         let mut parts = text.splitn(3, ':');
         let name = parts.next().unwrap_or_default();
-        let name = FaultName::parse(name).ok_or_else(|| anyhow::anyhow!("{text:?}: no fault is called {name:?}"))?;
+        let name = Named::parse(name).ok_or_else(|| anyhow::anyhow!("{text:?}: no fault is called {name:?}"))?;
         let probability = parts.next().and_then(|number| number.parse().ok());
         let latency_ms = parts.next().map(str::parse).transpose();
         let (Some(probability), Ok(latency_ms)) = (probability, latency_ms) else {
             anyhow::bail!("{text:?} is not NAME:PROBABILITY or NAME:PROBABILITY:LATENCY_MS");
         };
-        Ok(Self { fault: Fault::new(name, latency_ms), probability })
+        self.set_rate(name, latency_ms, probability).map_err(anyhow::Error::msg)
     }
 }
 
@@ -56,14 +72,30 @@ pub(super) struct FaultPlan {
 pub(super) struct Plan {
     seed: u64,
     ignore_idempotency_keys: bool,
-    queue: VecDeque<Queued>,
-    rates: Vec<Rate>,
+    /// What meets requests.
+    #[serde(flatten)]
+    requests: Draws<FaultName>,
+    /// What meets events.
+    webhooks: Draws<WebhookFaultName>,
+}
+
+/// By count, then by chance, for one kind of fault.
+#[derive(Debug, Clone, Serialize)]
+struct Draws<N> {
+    queue: VecDeque<Queued<N>>,
+    rates: Vec<Rate<N>>,
+}
+
+impl<N> Default for Draws<N> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), rates: Vec::new() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Queued {
+struct Queued<N> {
     #[serde(flatten)]
-    fault: Fault,
+    fault: Fault<N>,
     count: u32,
 }
 
@@ -71,7 +103,7 @@ impl FaultPlan {
     pub(super) fn new(seed: u64, ignore_idempotency_keys: bool, rates: &[String]) -> anyhow::Result<Self> {
         let mut at_start = Plan { seed, ignore_idempotency_keys, ..Plan::default() };
         for rate in rates {
-            at_start.set_rate(Rate::parse(rate)?).map_err(anyhow::Error::msg)?;
+            at_start.read_rate(rate)?;
         }
         Ok(Self { plan: Mutex::new(at_start.clone()), at_start })
     }
@@ -79,7 +111,7 @@ impl FaultPlan {
     /// The fate of one arrival. The queue and the arrivals move on.
     pub(super) fn draw(&self, key: Option<&str>, asked: Option<Asked>, arrivals: &Arrivals) -> Fate {
         let mut plan = self.lock();
-        if asked.is_none() && plan.queue.is_empty() && plan.rates.is_empty() {
+        if asked.is_none() && plan.requests.is_empty() {
             return Fate { fault: None, ignores_key: plan.ignore_idempotency_keys };
         }
         // A request without a key cannot be told from another one: each is a first arrival.
@@ -87,24 +119,33 @@ impl FaultPlan {
         let fault = asked
             .filter(|asked| asked.always || nth == 1)
             .map(|asked| asked.fault)
-            .or_else(|| plan.next_queued())
-            .or_else(|| plan.by_chance(key.unwrap_or_default(), nth));
+            .or_else(|| plan.requests.next_queued())
+            .or_else(|| plan.requests.by_chance(plan.seed, key.unwrap_or_default(), nth));
         let ignores_key =
             plan.ignore_idempotency_keys || fault.is_some_and(|fault| fault.name == FaultName::IgnoreIdempotency);
         Fate { fault, ignores_key }
     }
 
-    pub(super) fn enqueue(&self, fault: Fault, count: u32) -> Result<(), String> {
+    /// The fate of one event. An event has no arrivals: it happens once, under the key of the request that caused it.
+    pub(super) fn draw_for_event(&self, event: &Event) -> Option<Fault<WebhookFaultName>> {
         let mut plan = self.lock();
-        if plan.queue.len() >= QUEUE_MAX {
-            return Err(format!("The queue holds {QUEUE_MAX} entries already."));
+        if plan.webhooks.is_empty() {
+            return None;
         }
-        plan.queue.push_back(Queued { fault, count });
-        Ok(())
+        let cause = format!("{} {}", event.kind.name(), event.key.as_deref().unwrap_or_default());
+        plan.webhooks.next_queued().or_else(|| plan.webhooks.by_chance(plan.seed, &cause, 1))
     }
 
-    pub(super) fn set_rate(&self, rate: Rate) -> Result<(), String> {
-        self.lock().set_rate(rate)
+    pub(super) fn enqueue(&self, name: Named, latency_ms: Option<u64>, count: u32) -> Result<(), String> {
+        let mut plan = self.lock();
+        match name {
+            Named::OfRequests(name) => plan.requests.enqueue(Fault::new(name, latency_ms), count),
+            Named::OfEvents(name) => plan.webhooks.enqueue(Fault::new(name, latency_ms), count),
+        }
+    }
+
+    pub(super) fn set_rate(&self, name: Named, latency_ms: Option<u64>, probability: f64) -> Result<(), String> {
+        self.lock().set_rate(name, latency_ms, probability)
     }
 
     pub(super) fn set_seed(&self, seed: u64) {
@@ -136,11 +177,34 @@ impl FaultPlan {
 }
 
 impl Plan {
-    fn set_rate(&mut self, rate: Rate) -> Result<(), String> {
-        let name = rate.fault.name;
-        if name == FaultName::Refuse {
-            return Err("refuse closes the port for latency_ms: it cannot be drawn by chance.".into());
+    fn set_rate(&mut self, name: Named, latency_ms: Option<u64>, probability: f64) -> Result<(), String> {
+        match name {
+            Named::OfRequests(FaultName::Refuse) => {
+                Err("refuse closes the port for latency_ms: it cannot be drawn by chance.".into())
+            }
+            Named::OfRequests(name) => {
+                self.requests.set_rate(Rate { fault: Fault::new(name, latency_ms), probability })
+            }
+            Named::OfEvents(name) => self.webhooks.set_rate(Rate { fault: Fault::new(name, latency_ms), probability }),
         }
+    }
+}
+
+impl<N: Misbehaviour> Draws<N> {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.rates.is_empty()
+    }
+
+    fn enqueue(&mut self, fault: Fault<N>, count: u32) -> Result<(), String> {
+        if self.queue.len() >= QUEUE_MAX {
+            return Err(format!("The queue holds {QUEUE_MAX} entries already."));
+        }
+        self.queue.push_back(Queued { fault, count });
+        Ok(())
+    }
+
+    fn set_rate(&mut self, rate: Rate<N>) -> Result<(), String> {
+        let name = rate.fault.name;
         if !(0.0..=1.0).contains(&rate.probability) {
             return Err(format!("The probability of {} must lie between 0 and 1.", name.name()));
         }
@@ -156,7 +220,7 @@ impl Plan {
         Ok(())
     }
 
-    fn next_queued(&mut self) -> Option<Fault> {
+    fn next_queued(&mut self) -> Option<Fault<N>> {
         let front = self.queue.front_mut()?;
         let fault = front.fault;
         front.count = front.count.saturating_sub(1);
@@ -166,8 +230,8 @@ impl Plan {
         Some(fault)
     }
 
-    fn by_chance(&self, key: &str, nth: u32) -> Option<Fault> {
-        let mut point = unit_interval(self.seed, key, nth);
+    fn by_chance(&self, seed: u64, key: &str, nth: u32) -> Option<Fault<N>> {
+        let mut point = unit_interval(seed, key, nth);
         for rate in &self.rates {
             if point < rate.probability {
                 return Some(rate.fault);
@@ -225,7 +289,8 @@ mod tests {
     #[test]
     fn the_request_decides_before_the_queue_and_the_queue_before_chance() {
         let (plan, arrivals) = (plan(&["rst_after:1"]), Arrivals::default());
-        plan.enqueue(Fault::new(FaultName::DropAfter, None), 1).expect("room");
+        plan.enqueue(Named::OfRequests(FaultName::DropAfter), None, 1).expect("room");
+        plan.enqueue(Named::OfEvents(WebhookFaultName::Drop), None, 1).expect("room of its own");
         let asked = Asked::parse("truncate_after");
         let first = plan.draw(Some("k"), asked, &arrivals).fault.map(|fault| fault.name);
         assert_eq!(first, Some(FaultName::TruncateAfter));
@@ -236,9 +301,9 @@ mod tests {
     #[test]
     fn a_rate_replaces_its_predecessor_and_zero_removes_it() {
         let plan = plan(&["rst_after:0.9"]);
-        let rate = |probability| Rate { fault: Fault::new(FaultName::RstAfter, None), probability };
-        plan.set_rate(rate(1.0)).expect("it replaces 0.9");
-        plan.set_rate(rate(0.0)).expect("it removes 1.0");
+        let name = Named::OfRequests(FaultName::RstAfter);
+        plan.set_rate(name, None, 1.0).expect("it replaces 0.9");
+        plan.set_rate(name, None, 0.0).expect("it removes 1.0");
         assert_eq!(drawn(&plan, "k", &Arrivals::default()), None);
     }
 }

@@ -1,6 +1,8 @@
 //! The catalogue of misbehaviour.
 //!
-//! Promise: each name says where the money stands. `_before`: nothing was executed; `_after`: it was, and the answer suffers.
+//! Promise: each name says where the money stands. `_before`: nothing was executed; `_after`: it was, and the answer suffers;
+//! `webhook_`: it is as the answer says, and the news of it suffers. The first two meet requests ([`FaultName`]), the last meets
+//! events ([`WebhookFaultName`]): neither can be drawn for the other.
 
 use serde::{Serialize, Serializer};
 
@@ -9,6 +11,19 @@ pub(super) const LATENCY_MS_MAX: u64 = 600_000;
 /// A pause nobody gave a length.
 const LATENCY_MS_DEFAULT: u64 = 1_000;
 
+/// Faults of one kind: what they are called, and what they do.
+pub(super) trait Misbehaviour: Copy + PartialEq + Serialize + 'static {
+    const EVERY: &'static [Self];
+    fn name(self) -> &'static str;
+    /// One sentence for whoever reads the catalogue over HTTP.
+    fn meaning(self) -> &'static str;
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::EVERY.iter().copied().find(|fault| fault.name() == text)
+    }
+}
+
+/// What meets a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FaultName {
     /// The port is closed for a while: connections are refused. Only the control plane can ask for it.
@@ -55,8 +70,12 @@ impl FaultName {
         Self::TruncateAfter,
         Self::IgnoreIdempotency,
     ];
+}
 
-    pub(super) fn name(self) -> &'static str {
+impl Misbehaviour for FaultName {
+    const EVERY: &'static [Self] = &Self::ALL;
+
+    fn name(self) -> &'static str {
         match self {
             Self::Refuse => "refuse",
             Self::LatencyBefore => "latency_before",
@@ -74,8 +93,7 @@ impl FaultName {
         }
     }
 
-    /// One sentence for whoever reads the catalogue over HTTP.
-    pub(super) fn meaning(self) -> &'static str {
+    fn meaning(self) -> &'static str {
         match self {
             Self::Refuse => {
                 "For latency_ms the port is closed and every connection refused, this control plane's too. Strikes at once."
@@ -94,9 +112,49 @@ impl FaultName {
             Self::IgnoreIdempotency => "The request executes whatever its key says, and nothing is recorded.",
         }
     }
+}
 
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|name| name.name() == text)
+/// What meets the delivery of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WebhookFaultName {
+    Drop,
+    Duplicate,
+    Delay,
+    Reorder,
+    BadSignature,
+}
+
+impl WebhookFaultName {
+    pub(super) const ALL: [Self; 5] = [Self::Drop, Self::Duplicate, Self::Delay, Self::Reorder, Self::BadSignature];
+}
+
+impl Misbehaviour for WebhookFaultName {
+    const EVERY: &'static [Self] = &Self::ALL;
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "webhook_drop",
+            Self::Duplicate => "webhook_duplicate",
+            Self::Delay => "webhook_delay",
+            Self::Reorder => "webhook_reorder",
+            Self::BadSignature => "webhook_bad_signature",
+        }
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::Drop => "The event is never sent, and stays lost.",
+            Self::Duplicate => "The event is sent once more after it was delivered.",
+            Self::Delay => "The event is sent latency_ms late.",
+            Self::Reorder => "The event is held until another one was delivered, for at most a minute.",
+            Self::BadSignature => "The event is sent with a wrong signature once, then properly.",
+        }
+    }
+}
+
+impl Serialize for WebhookFaultName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -106,15 +164,15 @@ impl Serialize for FaultName {
     }
 }
 
-/// What will happen to one request.
+/// What will happen to one request, or to one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Fault {
-    pub(super) name: FaultName,
+pub(super) struct Fault<N = FaultName> {
+    pub(super) name: N,
     pub(super) latency_ms: u64,
 }
 
-impl Fault {
-    pub(super) fn new(name: FaultName, latency_ms: Option<u64>) -> Self {
+impl<N> Fault<N> {
+    pub(super) fn new(name: N, latency_ms: Option<u64>) -> Self {
         Self { name, latency_ms: latency_ms.unwrap_or(LATENCY_MS_DEFAULT).min(LATENCY_MS_MAX) }
     }
 }

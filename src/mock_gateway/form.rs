@@ -18,7 +18,8 @@ const METADATA_VALUE_LENGTH_MAX: usize = 500;
 const TEXT_LENGTH_MAX: usize = 1000;
 pub(super) const AMOUNT_MAX: i64 = 99_999_999;
 
-/// What official clients commonly send and this gateway accepts without effect.
+/// What official clients commonly send and this gateway accepts without effect. (A GET of intents does expand their latest
+/// charge.)
 const ACCEPTED: [&str; 10] = [
     "automatic_payment_methods",
     "customer",
@@ -59,6 +60,11 @@ impl<'a> Form<'a> {
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.pairs().find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+
+    /// Is this field asked for as a whole, as `expand[]=field` or `expand[0]=field`?
+    pub(super) fn expands(&self, field: &str) -> bool {
+        self.pairs().any(|(name, value)| name.starts_with("expand[") && value == field)
     }
 
     /// Refuses every name that is neither among `known` nor accepted without effect.

@@ -1,4 +1,4 @@
-//! Payment intents and charges, and their JSON.
+//! Payment intents, charges and refunds, and their JSON.
 //!
 //! Promise: the JSON is a pure function of the object, so a recorded answer may be kept as the object it shows; and every field
 //! that a strictly typed client insists on is there.
@@ -6,7 +6,7 @@
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::{
-    clock::{ChargeId, IntentId},
+    clock::{ChargeId, IntentId, RefundId},
     payment_methods::Decline,
 };
 
@@ -30,10 +30,11 @@ pub(super) struct Intent {
     pub(super) captured_by: Option<Box<str>>,
 }
 
-/// One attempt to move the money of an intent.
+/// One attempt to move the money of an intent. Versions follow each other as with intents: a refund makes the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Charge {
     pub(super) id: ChargeId,
+    pub(super) version: i32,
     pub(super) intent: IntentId,
     pub(super) amount: i64,
     pub(super) currency: Currency,
@@ -41,6 +42,44 @@ pub(super) struct Charge {
     pub(super) metadata: Metadata,
     /// `None` is a charge that succeeded.
     pub(super) decline: Option<Decline>,
+    /// What the customer has back of it.
+    pub(super) amount_refunded: i64,
+}
+
+/// Money that went back. It succeeds at once and never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refund {
+    pub(super) id: RefundId,
+    pub(super) charge: ChargeId,
+    pub(super) intent: IntentId,
+    pub(super) amount: i64,
+    pub(super) currency: Currency,
+    pub(super) metadata: Metadata,
+    pub(super) reason: Option<Reason>,
+}
+
+/// Why money goes back, in the dialect's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    Duplicate,
+    Fraudulent,
+    RequestedByCustomer,
+}
+
+impl Reason {
+    pub(super) const ALL: [Self; 3] = [Self::Duplicate, Self::Fraudulent, Self::RequestedByCustomer];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Duplicate => "duplicate",
+            Self::Fraudulent => "fraudulent",
+            Self::RequestedByCustomer => "requested_by_customer",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,8 +167,27 @@ impl Intent {
     }
 }
 
+/// An intent as a client asked to see it.
+pub(super) struct Expanded<'a> {
+    pub(super) intent: &'a Intent,
+    /// Its latest charge as a whole, in place of its name.
+    pub(super) latest_charge: Option<&'a Charge>,
+}
+
 impl Serialize for Intent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.write(None, serializer)
+    }
+}
+
+impl Serialize for Expanded<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.intent.write(self.latest_charge, serializer)
+    }
+}
+
+impl Intent {
+    fn write<S: Serializer>(&self, latest_charge: Option<&Charge>, serializer: S) -> Result<S::Ok, S::Error> {
         let challenge = (self.status == Status::RequiresAction).then_some(NextAction { r#type: "use_stripe_sdk" });
         let error = self.decline.map(|decline| CardError {
             charge: self.latest_charge,
@@ -152,7 +210,10 @@ impl Serialize for Intent {
         json.serialize_field("currency", self.currency.code())?;
         json.serialize_field("description", &self.description)?;
         json.serialize_field("last_payment_error", &error)?;
-        json.serialize_field("latest_charge", &self.latest_charge)?;
+        match latest_charge {
+            Some(charge) => json.serialize_field("latest_charge", charge)?,
+            None => json.serialize_field("latest_charge", &self.latest_charge)?,
+        }
         json.serialize_field("livemode", &false)?;
         json.serialize_field("metadata", &self.metadata)?;
         json.serialize_field("next_action", &challenge)?;
@@ -177,6 +238,17 @@ struct CardError {
     r#type: &'static str,
 }
 
+impl Charge {
+    /// What it took, and could give back in all.
+    pub(super) fn captured(&self) -> i64 {
+        if self.decline.is_none() { self.amount } else { 0 }
+    }
+
+    pub(super) fn refunded(&self) -> bool {
+        self.decline.is_none() && self.amount_refunded == self.amount
+    }
+}
+
 impl Serialize for Charge {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let paid = self.decline.is_none();
@@ -184,8 +256,8 @@ impl Serialize for Charge {
         json.serialize_field("id", &self.id)?;
         json.serialize_field("object", "charge")?;
         json.serialize_field("amount", &self.amount)?;
-        json.serialize_field("amount_captured", &if paid { self.amount } else { 0 })?;
-        json.serialize_field("amount_refunded", &0)?;
+        json.serialize_field("amount_captured", &self.captured())?;
+        json.serialize_field("amount_refunded", &self.amount_refunded)?;
         json.serialize_field("billing_details", &BillingDetails::default())?;
         json.serialize_field("captured", &paid)?;
         json.serialize_field("created", &(self.id.created_ms() / 1000))?;
@@ -198,8 +270,25 @@ impl Serialize for Charge {
         json.serialize_field("paid", &paid)?;
         json.serialize_field("payment_intent", &self.intent)?;
         json.serialize_field("payment_method", &self.payment_method)?;
-        json.serialize_field("refunded", &false)?;
+        json.serialize_field("refunded", &self.refunded())?;
         json.serialize_field("status", if paid { "succeeded" } else { "failed" })?;
+        json.end()
+    }
+}
+
+impl Serialize for Refund {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut json = serializer.serialize_struct("Refund", 10)?;
+        json.serialize_field("id", &self.id)?;
+        json.serialize_field("object", "refund")?;
+        json.serialize_field("amount", &self.amount)?;
+        json.serialize_field("charge", &self.charge)?;
+        json.serialize_field("created", &(self.id.created_ms() / 1000))?;
+        json.serialize_field("currency", self.currency.code())?;
+        json.serialize_field("metadata", &self.metadata)?;
+        json.serialize_field("payment_intent", &self.intent)?;
+        json.serialize_field("reason", &self.reason.map(Reason::name))?;
+        json.serialize_field("status", "succeeded")?;
         json.end()
     }
 }

@@ -12,11 +12,13 @@ use http::StatusCode;
 
 use super::{
     Gateway,
-    books::{Answer, Commit, Committed, KeyWrite, Recorded},
-    clock::{ChargeId, IntentId},
+    books::{Answer, Change, Commit, Committed, KeyWrite, Recorded},
+    clock::{ChargeId, EventId, IntentId, RefundId},
     engine::{self, Card, Create, Decision, Given},
+    events::{Event, KeptEvent},
     faults::{Asked, Fate, FaultName},
     keys::{Held, Judgement, Keyed, judge},
+    refunds::{self, RefundAsked},
     reply::{Refusal, Reply},
     stats::count,
 };
@@ -36,6 +38,7 @@ pub(super) enum Command {
     Create(Create),
     Confirm { intent: IntentId, card: Option<Card> },
     Cancel { intent: IntentId },
+    Refund(RefundAsked),
 }
 
 /// What the request got, and what becomes of it on its way back.
@@ -116,9 +119,9 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
     } else {
         decide(gateway, request).await?
     };
-    let (intent, charge, mut answer) = match decided {
-        Decided::Decision(Decision { intent, charge, answer }) => (Some(intent), charge, answer),
-        Decided::Answer(answer) => (None, None, answer),
+    let (change, mut answer) = match decided {
+        Decided::Decision(Decision { change, answer }) => (Some(change), answer),
+        Decided::Answer(answer) => (None, answer),
         Decided::Refused(refusal) => return Ok(Err(refusal)),
     };
     if fate.is(FaultName::Http500After) {
@@ -129,9 +132,15 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
         keyed: keyed.clone(),
         record: (!fate.ignores_key).then(|| (request.id.clone(), gateway.clock.now_ms(), answer)),
     });
-    match gateway.books.commit(Commit { intent, charge, key }).await.context("committing an execution")? {
+    let event = change.as_ref().and_then(|change| news_in(gateway, request, change));
+    let news = event.clone();
+    match gateway.books.commit(Commit { change, event, key }).await.context("committing an execution")? {
         Committed::Done => {
             count(&gateway.stats.executions);
+            // It may arrive before our answer, as real news may.
+            if let Some(news) = news {
+                gateway.webhooks.committed(news);
+            }
             if fate.is(FaultName::IgnoreIdempotency) {
                 gateway.fired(FaultName::IgnoreIdempotency, key_of(request));
             }
@@ -143,6 +152,14 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
             Ok(Err(refusal.coded("lock_timeout").retry(true)))
         }
     }
+}
+
+/// The event that goes with a change, if anybody wants events.
+fn news_in(gateway: &Gateway, request: &Request, change: &Change) -> Option<KeptEvent> {
+    gateway.webhooks.keep(|| {
+        let id = EventId(gateway.names.mint(gateway.clock.now_ms()));
+        Event::of(change, id, &request.id, key_of(request))
+    })
 }
 
 enum Admitted<'a> {
@@ -234,6 +251,7 @@ async fn decide(gateway: &Gateway, request: &Request) -> anyhow::Result<Decided>
         Command::Create(create) => return Ok(Decided::Decision(engine::create(&given, create))),
         Command::Confirm { intent, card } => (*intent, Some(card.as_ref())),
         Command::Cancel { intent } => (*intent, None),
+        Command::Refund(asked) => return refund(gateway, RefundId(gateway.names.mint(now_ms)), asked).await,
     };
     let Some(before) = gateway.books.intent(id).await.context("reading an intent")? else {
         return Ok(Decided::Refused(no_such_intent(&id.to_string())));
@@ -242,10 +260,22 @@ async fn decide(gateway: &Gateway, request: &Request) -> anyhow::Result<Decided>
         Some(card) => engine::confirm(&given, &before, card),
         None => engine::cancel(&given, &before),
     };
-    Ok(match decision {
+    Ok(decided(decision))
+}
+
+async fn refund(gateway: &Gateway, id: RefundId, asked: &RefundAsked) -> anyhow::Result<Decided> {
+    Ok(match refunds::charge(gateway, &asked.of).await.context("reading a charge")? {
+        Ok(before) => decided(refunds::decide(id, &before, asked)),
+        Err(refusal) => Decided::Refused(refusal),
+    })
+}
+
+/// An execution that found nothing to do is recorded like any other.
+fn decided(decision: Result<Decision, Refusal>) -> Decided {
+    match decision {
         Ok(decision) => Decided::Decision(decision),
         Err(refusal) => Decided::Answer(Answer::Bytes { status: refusal.status, body: refusal.json() }),
-    })
+    }
 }
 
 pub(super) fn no_such_intent(id: &str) -> Refusal {

@@ -67,6 +67,11 @@ impl Refusal {
         Self { status, ..Self::parameter("resource_missing", param, message) }
     }
 
+    /// Names the parameter that is wrong.
+    pub(super) fn about(self, param: &str) -> Self {
+        Self { param: Some(param.into()), ..self }
+    }
+
     pub(super) fn coded(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }

@@ -76,7 +76,7 @@ pub(super) async fn change(
     Ok(payments::post(gateway, payments::Request { id: request_id.into(), keyed, command, asked }).await)
 }
 
-fn form<'a>(head: &Parts, body: &'a Bytes) -> Result<Form<'a>, Refusal> {
+pub(super) fn form<'a>(head: &Parts, body: &'a Bytes) -> Result<Form<'a>, Refusal> {
     let form = HeaderValue::from_static("application/x-www-form-urlencoded");
     match head.headers.get(CONTENT_TYPE) {
         Some(kind) if !kind.as_bytes().starts_with(form.as_bytes()) => Err(Refusal::invalid(
@@ -87,7 +87,7 @@ fn form<'a>(head: &Parts, body: &'a Bytes) -> Result<Form<'a>, Refusal> {
 }
 
 /// The fault this request asks for by its payment method or its metadata.
-fn asked(form: &Form<'_>, metadata: Option<&str>) -> Result<Option<Asked>, Refusal> {
+pub(super) fn asked(form: &Form<'_>, metadata: Option<&str>) -> Result<Option<Asked>, Refusal> {
     if let Some(fault) = form.get("payment_method").and_then(|name| name.strip_prefix("pm_mock_")) {
         return Ok(Asked::parse(fault));
     }
@@ -96,7 +96,7 @@ fn asked(form: &Form<'_>, metadata: Option<&str>) -> Result<Option<Asked>, Refus
     metadata.map(|name| Asked::parse(name).ok_or_else(|| unknown(name))).transpose()
 }
 
-fn keyed(head: &Parts, path: Cow<'static, str>, form: &Form<'_>) -> Result<Option<Keyed>, Refusal> {
+pub(super) fn keyed(head: &Parts, path: Cow<'static, str>, form: &Form<'_>) -> Result<Option<Keyed>, Refusal> {
     let Some(key) = head.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     match key.to_str() {
         Ok(key) if (1..=KEY_LENGTH_MAX).contains(&key.len()) => {

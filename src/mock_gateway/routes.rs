@@ -8,10 +8,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header::AUTHORIZATION, request::Parts};
 
 use super::{
-    Gateway, control,
+    Gateway, control, events,
     form::Form,
     lookups,
     payments::Answered,
+    refunds,
     reply::{Refusal, Reply},
     requests::{Verb, change, create},
 };
@@ -49,9 +50,16 @@ pub(super) async fn dispatch(
         ["v1", "payment_intents", id] if get => lookups::intent(gateway, &Form::parse(query)?, id).await,
         ["v1", "charges"] if get => lookups::charges(gateway, &Form::parse(query)?).await,
         ["v1", "charges", id] if get => lookups::charge(gateway, &Form::parse(query)?, id).await,
-        ["v1", "payment_intents"] => return Err(not_allowed(head, "GET, POST")),
+        ["v1", "refunds"] if post => return refunds::create(gateway, request_id, head, body).await,
+        ["v1", "refunds"] if get => refunds::list(gateway, &Form::parse(query)?).await,
+        ["v1", "refunds", id] if get => refunds::one(gateway, &Form::parse(query)?, id).await,
+        ["v1", "events"] if get => events::list(gateway, &Form::parse(query)?).await,
+        ["v1", "events", id] if get => events::one(gateway, &Form::parse(query)?, id).await,
+        ["v1", "payment_intents"] | ["v1", "refunds"] => return Err(not_allowed(head, "GET, POST")),
         ["v1", "payment_intents", _, "confirm" | "cancel"] => return Err(not_allowed(head, "POST")),
-        ["v1", "payment_intents" | "charges", _] | ["v1", "charges"] => return Err(not_allowed(head, "GET")),
+        ["v1", "payment_intents" | "charges" | "refunds" | "events", _] | ["v1", "charges" | "events"] => {
+            return Err(not_allowed(head, "GET"));
+        }
         _ => {
             let message = format!("Unrecognized request URL ({}: {path}).", head.method);
             return Err(Refusal::new(StatusCode::NOT_FOUND, "invalid_request_error", message));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Serialize, ser::SerializeMap};
 
-use super::faults::FaultName;
+use super::faults::{FaultName, Misbehaviour, WebhookFaultName};
 
 #[derive(Debug, Default)]
 pub(super) struct Stats {
@@ -15,6 +15,7 @@ pub(super) struct Stats {
     pub(super) conflicts: AtomicU64,
     pub(super) mismatches: AtomicU64,
     faults: [AtomicU64; FaultName::ALL.len()],
+    webhook_faults: [AtomicU64; WebhookFaultName::ALL.len()],
 }
 
 impl Stats {
@@ -22,9 +23,13 @@ impl Stats {
         count(&self.faults[fault as usize]);
     }
 
+    pub(super) fn fired_at_event(&self, fault: WebhookFaultName) {
+        count(&self.webhook_faults[fault as usize]);
+    }
+
     pub(super) fn reset(&self) {
         let all = [&self.executions, &self.replays, &self.conflicts, &self.mismatches];
-        for counter in all.into_iter().chain(&self.faults) {
+        for counter in all.into_iter().chain(&self.faults).chain(&self.webhook_faults) {
             counter.store(0, Ordering::Relaxed);
         }
     }
@@ -39,8 +44,10 @@ impl Serialize for Stats {
         struct Fired<'a>(&'a Stats);
         impl Serialize for Fired<'_> {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer
-                    .collect_map(FaultName::ALL.iter().map(|name| (name.name(), read(&self.0.faults[*name as usize]))))
+                let of_requests = FaultName::ALL.map(|name| (name.name(), read(&self.0.faults[name as usize])));
+                let of_events =
+                    WebhookFaultName::ALL.map(|name| (name.name(), read(&self.0.webhook_faults[name as usize])));
+                serializer.collect_map(of_requests.into_iter().chain(of_events))
             }
         }
         let mut map = serializer.serialize_map(Some(5))?;
@@ -53,6 +60,6 @@ impl Serialize for Stats {
     }
 }
 
-fn read(counter: &AtomicU64) -> u64 {
+pub(super) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }

@@ -1,9 +1,13 @@
 //! The SQL of the outbox.
 
 use sqlx::PgConnection;
+use time::Date;
 use uuid::Uuid;
 
-use crate::ids::{EventId, OrderId};
+use crate::{
+    ids::{EventId, OrderId},
+    wire::event::Event,
+};
 
 /// Lanes that events travel in. All events of one order take the same one, so that they stay in order.
 pub const SHARDS: u128 = 64;
@@ -20,6 +24,15 @@ pub struct NewEvent {
     pub payload: String,
 }
 
+/// An event that no log has yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unsent {
+    /// Its row.
+    pub id: i64,
+    pub shard: i16,
+    pub event: Event,
+}
+
 /// The lane of an order. The low bits of a version 7 UUID are random, so they are the hash.
 fn shard_of(order: OrderId) -> i16 {
     i16::try_from(order.0.as_u128() % SHARDS).unwrap_or_default()
@@ -33,9 +46,10 @@ pub async fn append(tx: &mut PgConnection, events: &[&NewEvent]) -> sqlx::Result
     let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
     let payloads: Vec<&str> = events.iter().map(|event| event.payload.as_str()).collect();
     sqlx::query!(
-        "INSERT INTO outbox (event_id, order_id, sequence, shard, type, payload)
-         SELECT event_id, order_id, sequence, shard, type, payload::json
-         FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::smallint[], $5::text[], $6::text[])
+        "WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
+         INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload, created_at)
+         SELECT (moment.now AT TIME ZONE 'UTC')::date, event_id, order_id, sequence, shard, type, payload::json, moment.now
+         FROM moment, unnest($1::uuid[], $2::uuid[], $3::int[], $4::smallint[], $5::text[], $6::text[])
              AS n(event_id, order_id, sequence, shard, type, payload)",
         &ids,
         &orders,
@@ -47,4 +61,66 @@ pub async fn append(tx: &mut PgConnection, events: &[&NewEvent]) -> sqlx::Result
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// The oldest events of these lanes that no log has, at most `most`, without those behind an event that a relay holds.
+///
+/// By status and never by `id > last`: a lower id may commit after a higher one. In the order of the ids, which of one order
+/// are in the order of its events.
+pub async fn unsent(
+    connection: &mut PgConnection,
+    shards: &[i16],
+    held: &[Uuid],
+    most: i64,
+) -> sqlx::Result<Vec<Unsent>> {
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id!", day AS "day!", event_id AS "event_id!", order_id AS "order_id!", sequence AS "sequence!",
+                  shard AS "shard!", type AS "kind!", payload::text AS "payload!", created_at AS "created_at!"
+           FROM outbox
+           WHERE sent_at IS NULL AND shard = ANY($1) AND order_id <> ALL($2)
+           ORDER BY id LIMIT $3"#,
+        shards,
+        held,
+        most,
+    )
+    .fetch_all(connection)
+    .await?;
+    let unsent = rows.into_iter().map(|row| Unsent {
+        id: row.id,
+        shard: row.shard,
+        event: Event {
+            id: EventId(row.event_id),
+            day: row.day,
+            order: OrderId(row.order_id),
+            sequence: row.sequence,
+            kind: row.kind,
+            payload: row.payload,
+            occurred_at: row.created_at,
+        },
+    });
+    Ok(unsent.collect())
+}
+
+/// Marks rows as sent: exactly these, never "everything up to".
+pub async fn mark(tx: &mut PgConnection, sent: &[&Unsent]) -> sqlx::Result<u64> {
+    let days: Vec<Date> = sent.iter().map(|unsent| unsent.event.day).collect();
+    let ids: Vec<i64> = sent.iter().map(|unsent| unsent.id).collect();
+    let marked = sqlx::query!(
+        "WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
+         UPDATE outbox AS o SET sent_at = moment.now
+         FROM moment, unnest($1::date[], $2::bigint[]) AS s(day, id)
+         WHERE o.id = s.id AND o.day = s.day AND o.sent_at IS NULL",
+        &days,
+        &ids,
+    )
+    .execute(tx)
+    .await?;
+    Ok(marked.rows_affected())
+}
+
+/// Whether a day holds an event that is still to be sent.
+pub async fn holds_unsent(connection: &mut PgConnection, day: Date) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"SELECT EXISTS (SELECT FROM outbox WHERE day = $1 AND sent_at IS NULL) AS "unsent!""#, day)
+        .fetch_one(connection)
+        .await
 }

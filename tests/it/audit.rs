@@ -1,14 +1,11 @@
 //! The audit must be able to say no: one healthy purchase, one corruption, and exactly that anomaly named. A corruption that
 //! the schema forbids first takes the constraint away, in the database of its own test.
 
-use std::{sync::Once, time::Duration};
+use std::sync::Once;
 
 use checkout::{
     audit::{self, AuditOptions, Capture, EXAMPLES_MAX, Kind, Ledger, Report},
-    idempotency::{
-        key::{IdempotencyKey, Operation, Scope, ScopeDigest},
-        partitions,
-    },
+    idempotency::key::{IdempotencyKey, Operation, Scope, ScopeDigest},
     ids::CustomerId,
 };
 use serde_json::json;
@@ -17,9 +14,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
-use crate::support::{self, TestDatabase, fresh_key, grinder, wait_for};
+use crate::support::{self, TestDatabase, fresh_key, grinder, keep_days, wait_for};
 
-const EXPIRY: Duration = Duration::from_secs(72 * 3600);
 const CUSTOMER: i64 = 42;
 
 /// A checkout's database beside a gateway's ledger, both in our hands.
@@ -39,7 +35,7 @@ struct Sale {
 impl Shop {
     async fn open() -> Self {
         let pool = TestDatabase::create().await.pool().await;
-        partitions::maintain(&pool, EXPIRY).await.expect("today's partition");
+        keep_days(&pool).await;
         Self { pool, captures: Vec::new() }
     }
 
@@ -83,8 +79,8 @@ impl Shop {
     async fn insert_event(&self, order: Uuid, sequence: i32) {
         let event = Uuid::now_v7();
         self.execute(&format!(
-            "INSERT INTO outbox (event_id, order_id, sequence, shard, type, payload)
-             VALUES ('{event}', '{order}', {sequence}, 0, 'order.paid', '{{}}')"
+            "INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload)
+             VALUES (db_day(), '{event}', '{order}', {sequence}, 0, 'order.paid', '{{}}')"
         ))
         .await;
     }

@@ -12,14 +12,13 @@ use checkout::{
         claim::{ClaimOutcome, ClaimRequest, Claims, NewPurchase},
         settle::{Booked, Endings, Settled, Settlement},
     },
-    config::{DatabaseArgs, Timing},
+    config::DatabaseArgs,
     database::{self, group_commit::Batch},
     idempotency::{
         claim_store::{self, NewRecord},
         end_store::Ending,
         fingerprint::{Compared, Fingerprints},
         key::{IdempotencyKey, Operation, Scope},
-        partitions,
         record::{Claim, StoredResponse},
         store,
     },
@@ -32,24 +31,18 @@ use futures_util::FutureExt;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::support::{TestDatabase, set_clock, wait_for};
-
-const EXPIRY: Duration = Duration::from_secs(72 * 3600);
-
-fn timing() -> Timing {
-    Timing { lease_ms: 15_000, answer_ms: 8_000, gateway_budget_ms: 6_000, key_expiry_hours: 72, resend_hours: 23 }
-}
+use crate::support::{TestDatabase, keep_days, set_clock, usual_timing, wait_for};
 
 /// The api's own kind of pool on a database of this test's own, with today's partition.
 async fn open() -> (PgPool, Arc<Claims>, Endings) {
     let database = TestDatabase::create().await;
     // Upkeep on a connection of its own: what it scans is not the order path's doing.
     let upkeep = database.pool().await;
-    partitions::maintain(&upkeep, EXPIRY).await.unwrap();
+    keep_days(&upkeep).await;
     upkeep.close().await;
     let args = DatabaseArgs { database_url: database.url, connections: 10, batch_limit: 256, batch_lanes: 3 };
     let pool = database::connect(&args, "test").await.unwrap();
-    (pool.clone(), Arc::new(Claims::new(pool.clone(), &timing())), Endings::new(pool))
+    (pool.clone(), Arc::new(Claims::new(pool.clone(), &usual_timing())), Endings::new(pool))
 }
 
 fn request(key: &str, body: &str) -> ClaimRequest {

@@ -2,12 +2,12 @@
 
 use std::{sync::Once, time::Duration};
 
-use checkout::{console, credential::Credentials, idempotency::partitions};
+use checkout::{console, credential::Credentials};
 use serde_json::json;
 use sqlx::{PgPool, postgres::PgPoolOptions};
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
-use crate::support::TestDatabase;
+use crate::support::{TestDatabase, keep_days};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const HOSTILE: &str = "<script>alert(1)</script>\"'&";
@@ -28,7 +28,7 @@ async fn console_at(pool: PgPool, api_url: &str) -> String {
 
 async fn database_with_a_sale() -> PgPool {
     let pool = TestDatabase::create().await.pool().await;
-    partitions::maintain(&pool, Duration::from_secs(72 * 3600)).await.expect("today's partition");
+    keep_days(&pool).await;
     sqlx::raw_sql(
         r#"INSERT INTO charges (id, customer_id, key_digest, amount_minor, currency, status, gateway_id)
            VALUES ('01900000-0000-7000-8000-00000000000c', 42, sha256('sold'), 4299, 'eur', 'succeeded', 'pi_of_the_sale');

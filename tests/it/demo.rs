@@ -61,15 +61,13 @@ fn demo(base_port: u16, folder: &Path) -> std::process::Command {
 fn ready_means_ready_and_a_stop_leaves_nothing_but_the_data() {
     let folder = open_folder();
     let base = base_port();
-    // The mail's port, where nobody listens yet: somebody else may.
-    let _taken = TcpListener::bind(("127.0.0.1", base + 3)).unwrap();
     let mut demo = Process::spawn(demo(base, folder.path()));
     demo.line_with("Ready.");
     demo.line_with(&format!("checkout token 43 --data-dir {}", folder.path().canonicalize().unwrap().display()));
     let state = folder.path().join("demo.json");
     assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
-    // The supervisor, the guardian, the server with its helpers, and four roles.
-    assert!(processes_of(folder.path()).len() >= 7, "{:?}", processes_of(folder.path()));
+    // The supervisor, the guardian, the server with its helpers, and five roles.
+    assert!(processes_of(folder.path()).len() >= 8, "{:?}", processes_of(folder.path()));
     let status = demo.stop();
     assert!(status.success(), "{status}: {}", demo.stderr());
     assert_eq!(processes_of(folder.path()), Vec::<u32>::new());

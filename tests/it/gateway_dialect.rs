@@ -5,31 +5,7 @@
 use checkout::mock_gateway::{Books, Settings};
 use serde_json::json;
 
-use crate::gateway_world::{GRINDER, World, grinder, read};
-
-/// Each story is told over both kinds of books.
-macro_rules! stories {
-    ($($name:ident),+ $(,)?) => {
-        mod in_memory {
-            $(
-                #[tokio::test]
-                async fn $name() {
-                    super::$name(crate::gateway_world::World::in_memory().await).await;
-                }
-            )+
-        }
-
-        mod in_postgres {
-            $(
-                #[tokio::test]
-                async fn $name() {
-                    let database_url = crate::gateway_books::fresh_database().await;
-                    super::$name(crate::gateway_books::world(&database_url).await).await;
-                }
-            )+
-        }
-    };
-}
+use crate::gateway_world::{GRINDER, World, grinder, read, stories};
 
 stories![
     a_payment_succeeds_and_can_be_looked_up_in_every_way,

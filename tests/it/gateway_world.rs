@@ -6,6 +6,32 @@
 use checkout::mock_gateway::{Books, Running, Settings, start};
 use serde_json::Value;
 
+/// Each story is told over both kinds of books.
+macro_rules! stories {
+    ($($name:ident),+ $(,)?) => {
+        mod in_memory {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::$name(crate::gateway_world::World::in_memory().await).await;
+                }
+            )+
+        }
+
+        mod in_postgres {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    let database_url = crate::gateway_books::fresh_database().await;
+                    super::$name(crate::gateway_books::world(&database_url).await).await;
+                }
+            )+
+        }
+    };
+}
+
+pub(crate) use stories;
+
 pub(crate) struct World {
     pub(crate) gateway: Running,
     pub(crate) client: reqwest::Client,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use checkout::{
     config::DatabaseArgs,
     database,
-    idempotency::partitions::{AHEAD_DAYS, days_ahead, maintain},
+    database::days::AHEAD_DAYS,
+    idempotency::partitions::{RECORDS, maintain},
 };
 
 use crate::support::{Shop, TestDatabase, fresh_key, grinder, set_clock};
@@ -15,11 +16,11 @@ const EXPIRY: Duration = Duration::from_secs(72 * 3600);
 #[tokio::test]
 async fn days_are_made_ahead_and_a_second_round_finds_nothing_to_do() {
     let pool = TestDatabase::create().await.pool().await;
-    assert_eq!(days_ahead(&pool).await.unwrap(), 0);
+    assert_eq!(RECORDS.ahead(&pool).await.unwrap(), 0);
     let first = maintain(&pool, EXPIRY).await.unwrap();
     assert_eq!((first.made.len() as i64, first.dropped.len()), (AHEAD_DAYS + 1, 0));
     assert_eq!(maintain(&pool, EXPIRY).await.unwrap(), Default::default());
-    assert_eq!(days_ahead(&pool).await.unwrap() as i64, AHEAD_DAYS + 1);
+    assert_eq!(RECORDS.ahead(&pool).await.unwrap() as i64, AHEAD_DAYS + 1);
     set_clock(&pool, "1 day").await;
     assert_eq!(maintain(&pool, EXPIRY).await.unwrap().made.len(), 1);
 }

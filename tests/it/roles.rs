@@ -73,7 +73,7 @@ fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, St
 type Failing<'a> = (i32, Vec<&'a str>, Vec<(&'a str, &'a str)>);
 
 /// Every command that needs a database, and how it is started with one of this URL.
-fn commands_with_a_database(url: &str) -> [Failing<'_>; 7] {
+fn commands_with_a_database(url: &str) -> [Failing<'_>; 8] {
     let (anywhere, gateway) = (["--listen", "127.0.0.1:0"], ("CHECKOUT_GATEWAY_URL", "http://127.0.0.1:1"));
     let with = |code, first: &'static str, more: &[&'static str]| {
         (code, [&[first], more].concat(), vec![("DATABASE_URL", url), gateway, ("CHECKOUT_SECRET", SECRET)])
@@ -83,6 +83,7 @@ fn commands_with_a_database(url: &str) -> [Failing<'_>; 7] {
         with(1, "worker", &anywhere),
         with(1, "console", &anywhere),
         with(1, "gateway", &anywhere),
+        with(1, "mail", &anywhere),
         with(1, "demo", &["--ephemeral", "--base-port", "65531"]),
         with(1, "review", &[]),
         with(2, "verify", &[]),
@@ -102,8 +103,8 @@ fn a_database_that_is_not_there_is_named_as_the_cause_and_once() {
 #[test]
 fn another_kind_of_database_has_its_own_sentence_without_the_password() {
     for (code, arguments, environment) in commands_with_a_database("mysql://me:hidden@127.0.0.1:1/shop") {
-        if arguments[0] == "gateway" {
-            // Another company, with its own words.
+        if ["gateway", "mail"].contains(&arguments[0]) {
+            // Other companies, with their own words.
             continue;
         }
         let (ended, said) = refused(&arguments, &environment);
@@ -158,7 +159,7 @@ fn a_closed_terminal_stops_a_role_in_order_unless_it_was_started_to_outlive_it()
 
 #[test]
 fn every_option_of_every_role_is_explained() {
-    for role in ["demo", "api", "worker", "console", "gateway", "token", "verify", "review"] {
+    for role in ["demo", "api", "worker", "console", "gateway", "mail", "token", "verify", "review"] {
         let output = Process::command(&[role, "--help"]).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
         for line in help.lines().filter(|line| line.trim_start().starts_with("--")) {

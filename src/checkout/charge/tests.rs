@@ -53,7 +53,14 @@ impl Gateway {
 }
 
 fn timing() -> Timing {
-    Timing { lease_ms: 15_000, answer_ms: 8_000, gateway_budget_ms: 2_000, key_expiry_hours: 72, resend_hours: 23 }
+    Timing {
+        lease_ms: 15_000,
+        answer_ms: 8_000,
+        gateway_budget_ms: 2_000,
+        key_expiry_hours: 72,
+        resend_hours: 23,
+        events_kept_days: 7,
+    }
 }
 
 fn request() -> ChargeRequest {

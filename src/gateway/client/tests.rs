@@ -16,7 +16,10 @@ use wiremock::{
 
 use super::*;
 use crate::{
-    gateway::classify::{Meaning, Situation},
+    gateway::{
+        Listed, ListedIntent,
+        classify::{Meaning, Situation},
+    },
     money::{Currency, Money},
 };
 
@@ -41,6 +44,17 @@ fn intent(status: &str) -> Value {
     json!({
         "id": "pi_1", "status": status, "amount": 4299, "currency": "eur", "created": SINCE_S, "last_payment_error": null
     })
+}
+
+fn refunded_in(latest_charge: impl Into<Value>) -> Value {
+    let mut odd = intent("succeeded");
+    odd["latest_charge"] = latest_charge.into();
+    odd
+}
+
+/// As a lookup shows it, with its charge as a whole.
+fn refunded(amount_refunded: i64) -> Value {
+    refunded_in(json!({"id": "ch_1", "amount_refunded": amount_refunded}))
 }
 
 fn with_id(id: &str) -> Value {
@@ -77,6 +91,17 @@ async fn every_answer_means_what_the_table_says() {
     other_amount["amount"] = json!(1);
     let plain: Vec<(ResponseTemplate, Outcome)> = vec![
         (answer(200, &intent("succeeded")), Outcome::Approved { gateway_id: "pi_1".to_owned() }),
+        (
+            answer(200, &refunded(4299)),
+            Outcome::Declined {
+                gateway_id: Some("pi_1".to_owned()),
+                decline_code: "refunded".to_owned(),
+                message: Refunded.sentence().to_owned(),
+            },
+        ),
+        (answer(200, &refunded(4298)), Outcome::Approved { gateway_id: "pi_1".to_owned() }),
+        (answer(200, &refunded_in("a charge that is none")), Outcome::Approved { gateway_id: "pi_1".to_owned() }),
+        (answer(200, &refunded_in(7)), unknown(AnswerUnreadable)),
         (answer(200, &intent("processing")), unknown(StillProcessing)),
         (answer(200, &intent("requires_confirmation")), unknown(StillProcessing)),
         (answer(200, &other_amount), unknown(OtherAmount)),
@@ -173,6 +198,7 @@ async fn a_lookup_believes_a_success_before_any_other_trace_and_nothing_proves_n
         Mock::given(method("GET"))
             .and(path("/v1/payment_intents/search"))
             .and(query_param("query", "metadata['checkout_key']:'chk_1'"))
+            .and(query_param("expand[]", "data.latest_charge"))
             .respond_with(template)
             .mount(&server)
             .await;
@@ -191,10 +217,82 @@ async fn a_lookup_believes_a_success_before_any_other_trace_and_nothing_proves_n
     paid_before["created"] = json!(SINCE_S - 1);
     assert_eq!(lookup(found(json!([older]))).await, Lookup::NothingFound);
     assert_eq!(lookup(found(json!([older, paid_before]))).await, approved);
+    // Money that went back is history: it tells of this purchase only if it is of this purchase, and never outweighs money kept.
+    let mut given_back = refunded(4299);
+    given_back["id"] = json!("pi_0");
+    let history = |outcome: &Lookup| matches!(outcome, Lookup::Found(Outcome::Declined { decline_code, .. }) if decline_code == "refunded");
+    assert!(history(&lookup(found(json!([&given_back]))).await));
+    assert_eq!(lookup(found(json!([&given_back, paid_before]))).await, approved);
+    given_back["created"] = json!(SINCE_S - 1);
+    assert_eq!(lookup(found(json!([&given_back]))).await, Lookup::NothingFound);
+    assert_eq!(lookup(found(json!([&given_back, intent("succeeded")]))).await, approved);
+    let mut partly = refunded(4298);
+    partly["created"] = json!(SINCE_S - 1);
+    assert_eq!(lookup(found(json!([partly]))).await, approved);
     for broken in
         [answer(500, &json!({})), ResponseTemplate::new(200).set_body_string("[]"), ResponseTemplate::new(404)]
     {
         assert!(matches!(lookup(broken).await, Lookup::Unreachable { .. }));
+    }
+}
+
+#[tokio::test]
+async fn one_intent_is_asked_for_with_its_charge_and_must_be_ours() {
+    let retrieve = async |mut shown: Value| {
+        shown["metadata"] = json!({"checkout_key": "chk_1"});
+        let server = MockServer::start().await;
+        Mock::given(method("GET"))
+            .and(path("/v1/payment_intents/pi_1"))
+            .and(query_param("expand[]", "latest_charge"))
+            .respond_with(answer(200, &shown))
+            .mount(&server)
+            .await;
+        client(&server.uri()).retrieve("pi_1", &request(), PATIENCE).await
+    };
+    let approved = Lookup::Found(Outcome::Approved { gateway_id: "pi_1".to_owned() });
+    assert_eq!(retrieve(refunded(1)).await, approved);
+    let gone = retrieve(refunded(4299)).await;
+    assert!(matches!(gone, Lookup::Found(Outcome::Declined { decline_code, .. }) if decline_code == "refunded"));
+}
+
+#[tokio::test]
+async fn a_page_of_the_list_shows_whatever_the_gateway_has() {
+    let (mut ours, mut theirs) = (refunded(299), intent("requires_payment_method"));
+    ours["metadata"] = json!({"checkout_key": "chk_1", "reference": "tap 1"});
+    (theirs["id"], theirs["currency"], theirs["latest_charge"]) = (json!("pi_2"), json!("usd"), json!(null));
+    let list = async |template: ResponseTemplate, after: Option<&str>| {
+        let server = MockServer::start().await;
+        let mut mock = Mock::given(method("GET"))
+            .and(path("/v1/payment_intents"))
+            .and(query_param("limit", "100"))
+            .and(query_param("created[gte]", "1000"))
+            .and(query_param("created[lt]", "2000"))
+            .and(query_param("expand[]", "data.latest_charge"));
+        if let Some(after) = after {
+            mock = mock.and(query_param("starting_after", after));
+        }
+        mock.respond_with(template).mount(&server).await;
+        client(&server.uri()).list(1000, 2000, after, PATIENCE).await
+    };
+    let page = json!({"object": "list", "data": [ours, theirs], "has_more": true});
+    let listed = |gateway_id: &str, status: &str, currency: &str, checkout_key: Option<&str>, amount_refunded| {
+        let (gateway_id, status, currency) = (gateway_id.to_owned(), status.to_owned(), currency.to_owned());
+        let checkout_key = checkout_key.map(str::to_owned);
+        let (amount, created_s) = (4299, SINCE_S);
+        ListedIntent { gateway_id, status, amount, currency, created_s, checkout_key, amount_refunded }
+    };
+    let expected = Listed::Page {
+        intents: vec![
+            listed("pi_1", "succeeded", "eur", Some("chk_1"), 299),
+            listed("pi_2", "requires_payment_method", "usd", None, 0),
+        ],
+        has_more: true,
+    };
+    assert_eq!(list(answer(200, &page), None).await, expected);
+    assert_eq!(list(answer(200, &page), Some("pi_3")).await, expected);
+    let nameless = json!({"object": "list", "data": [with_id("")], "has_more": false});
+    for broken in [answer(200, &nameless), answer(200, &json!({})), answer(500, &page), ResponseTemplate::new(404)] {
+        assert!(matches!(list(broken, None).await, Listed::Unreachable { .. }));
     }
 }
 
@@ -292,6 +390,7 @@ fn whatever_is_not_certain_is_unknown() {
         .collect();
     let expected = [
         Situation::Succeeded,
+        Situation::Refunded,
         Situation::CardDeclined,
         Situation::ChallengeRequired,
         Situation::PaymentMethodUnknown,

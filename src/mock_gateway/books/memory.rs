@@ -1,6 +1,7 @@
 //! The books in memory: a few maps behind two kinds of locks.
 //!
-//! Promise: every call costs about a microsecond and never waits for anything but its lock. The books only grow.
+//! Promise: every call costs about a microsecond and never waits for anything but its lock. The books only grow, but for the
+//! events, of which they keep the latest.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map::RandomState},
@@ -9,10 +10,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Capture, Commit, Committed, IntentRange, KeyWrite, Note, Recorded};
+use super::{Capture, Change, Commit, Committed, KeyWrite, Note, Recorded, event_log::EventLog};
 use crate::mock_gateway::{
-    clock::{ChargeId, IntentId},
-    object::{Charge, Intent},
+    clock::{ChargeId, EventId, IntentId, RefundId},
+    events::{Event, EventKind, KeptEvent},
+    object::{Charge, Intent, Refund},
+    paging::Window,
 };
 
 const SHARDS: usize = 32;
@@ -38,6 +41,10 @@ struct Objects {
     owners: HashMap<ChargeId, IntentId>,
     /// By hash of name and value; readers compare the note itself.
     notes: HashMap<u64, Vec<IntentId>>,
+    refunds: BTreeMap<RefundId, Arc<Refund>>,
+    /// Oldest first.
+    refunds_of: HashMap<IntentId, Vec<Arc<Refund>>>,
+    events: EventLog,
 }
 
 impl MemoryBooks {
@@ -53,8 +60,8 @@ impl MemoryBooks {
 
     /// The objects first: whoever reads the key sees what it recorded. Nobody else writes this key meanwhile.
     pub(super) fn commit(&self, commit: Commit) -> Committed {
-        if let Some(intent) = commit.intent
-            && self.objects().write(&self.hasher, intent, commit.charge) == Committed::Stale
+        if let Some(change) = commit.change
+            && self.objects().write(&self.hasher, change, commit.event) == Committed::Stale
         {
             return Committed::Stale;
         }
@@ -77,7 +84,7 @@ impl MemoryBooks {
         self.objects().intents.get(&id).map(|(intent, _)| Arc::clone(intent))
     }
 
-    pub(super) fn intents(&self, range: IntentRange, limit: usize) -> Vec<Arc<Intent>> {
+    pub(super) fn intents(&self, range: Window<IntentId>, limit: usize) -> Vec<Arc<Intent>> {
         if range.from >= range.below {
             return Vec::new();
         }
@@ -93,9 +100,7 @@ impl MemoryBooks {
     }
 
     pub(super) fn charge(&self, id: ChargeId) -> Option<Arc<Charge>> {
-        let objects = self.objects();
-        let (_, charges) = objects.intents.get(objects.owners.get(&id)?)?;
-        charges.iter().find(|charge| charge.id == id).cloned()
+        self.objects().charge(id).cloned()
     }
 
     pub(super) fn charges(&self, intent: IntentId) -> Vec<Arc<Charge>> {
@@ -104,16 +109,66 @@ impl MemoryBooks {
     }
 
     pub(super) fn captures(&self, after: IntentId, limit: usize, reference: Option<&str>) -> Vec<Capture> {
-        let captured: Vec<Arc<Intent>> = match reference {
+        let captured: Vec<(Arc<Intent>, i64)> = match reference {
             Some(reference) => self.objects().referring(&self.hasher, reference, after, limit),
             None => {
                 let objects = self.objects();
                 let later = objects.intents.range((Bound::Excluded(after), Bound::Unbounded));
-                let intents = later.map(|(_, (intent, _))| intent);
-                intents.filter(|intent| intent.captured()).take(limit).cloned().collect()
+                let captured = later.filter(|(_, (intent, _))| intent.captured());
+                captured.take(limit).map(|(_, (intent, charges))| (Arc::clone(intent), refunded(charges))).collect()
             }
         };
-        captured.iter().map(|intent| self.capture(intent)).collect()
+        captured.iter().map(|(intent, amount_refunded)| self.capture(intent, *amount_refunded)).collect()
+    }
+
+    pub(super) fn charges_named(&self, ids: &[ChargeId]) -> Vec<Arc<Charge>> {
+        let objects = self.objects();
+        ids.iter().filter_map(|id| objects.charge(*id)).cloned().collect()
+    }
+
+    pub(super) fn refund(&self, id: RefundId) -> Option<Arc<Refund>> {
+        self.objects().refunds.get(&id).cloned()
+    }
+
+    pub(super) fn refunds(&self, intent: Option<IntentId>, window: Window<RefundId>, limit: usize) -> Vec<Arc<Refund>> {
+        if window.from >= window.below {
+            return Vec::new();
+        }
+        let objects = self.objects();
+        match intent {
+            None => {
+                objects.refunds.range(window.from..window.below).rev().take(limit).map(|(_, it)| it).cloned().collect()
+            }
+            Some(intent) => {
+                let of_intent = objects.refunds_of.get(&intent).map_or(&[][..], Vec::as_slice);
+                let within = |refund: &&Arc<Refund>| (window.from..window.below).contains(&refund.id);
+                of_intent.iter().rev().filter(within).take(limit).cloned().collect()
+            }
+        }
+    }
+
+    pub(super) fn event(&self, id: EventId) -> Option<KeptEvent> {
+        self.objects().events.one(id)
+    }
+
+    pub(super) fn events(&self, kind: Option<EventKind>, window: Window<EventId>, limit: usize) -> Vec<KeptEvent> {
+        self.objects().events.list(kind, window, limit)
+    }
+
+    pub(super) fn pending_events(&self, limit: usize) -> Vec<Arc<Event>> {
+        self.objects().events.pending(limit)
+    }
+
+    pub(super) fn count_pending_events(&self) -> u64 {
+        self.objects().events.count_pending() as u64
+    }
+
+    pub(super) fn settle_events(&self, ids: &[EventId]) {
+        self.objects().events.settle(ids);
+    }
+
+    pub(super) fn settle_all_events(&self) {
+        self.objects().events.settle_all();
     }
 
     pub(super) fn reset(&self) {
@@ -123,7 +178,7 @@ impl MemoryBooks {
         *self.objects() = Objects::default();
     }
 
-    fn capture(&self, intent: &Intent) -> Capture {
+    fn capture(&self, intent: &Intent, amount_refunded: i64) -> Capture {
         let key = intent.captured_by.as_deref();
         let counts = key.and_then(|key| self.shard(key).get(key).map(|entry| (entry.executions, entry.replays)));
         // Without a key, this execution is the only one that can be told to be its own.
@@ -134,7 +189,7 @@ impl MemoryBooks {
             reference: intent.metadata.reference().map(Into::into),
             amount: intent.amount,
             currency: intent.currency.code().into(),
-            amount_refunded: 0,
+            amount_refunded,
             executions: executions.into(),
             replays: replays.into(),
             created: intent.id.created_ms() / 1000,
@@ -151,7 +206,36 @@ impl MemoryBooks {
 }
 
 impl Objects {
-    fn write(&mut self, hasher: &RandomState, intent: Arc<Intent>, charge: Option<Arc<Charge>>) -> Committed {
+    fn write(&mut self, hasher: &RandomState, change: Change, event: Option<KeptEvent>) -> Committed {
+        let written = match change {
+            Change::Payment { intent, charge } => self.write_payment(hasher, intent, charge),
+            Change::Refund { refund, charge } => self.write_refund(refund, charge),
+        };
+        if let (Committed::Done, Some(event)) = (written, event) {
+            self.events.write(event);
+        }
+        written
+    }
+
+    /// The next version of the charge, if it follows the one that is there: that is what keeps the sum of its refunds right.
+    fn write_refund(&mut self, refund: Arc<Refund>, charge: Arc<Charge>) -> Committed {
+        let charges = self.intents.get_mut(&charge.intent).map(|(_, charges)| charges);
+        let before = charges.and_then(|charges| charges.iter_mut().find(|before| before.id == charge.id));
+        match before {
+            Some(before) if before.version + 1 == charge.version => *before = charge,
+            _ => return Committed::Stale,
+        }
+        self.refunds_of.entry(refund.intent).or_default().push(Arc::clone(&refund));
+        self.refunds.insert(refund.id, refund);
+        Committed::Done
+    }
+
+    fn charge(&self, id: ChargeId) -> Option<&Arc<Charge>> {
+        let (_, charges) = self.intents.get(self.owners.get(&id)?)?;
+        charges.iter().find(|charge| charge.id == id)
+    }
+
+    fn write_payment(&mut self, hasher: &RandomState, intent: Arc<Intent>, charge: Option<Arc<Charge>>) -> Committed {
         let id = intent.id;
         let charges = match self.intents.get_mut(&id) {
             Some((before, charges)) if before.version + 1 == intent.version => {
@@ -182,7 +266,13 @@ impl Objects {
         intents.filter(|intent| intent.metadata.get(&note.name) == Some(&*note.value)).cloned().collect()
     }
 
-    fn referring(&self, hasher: &RandomState, reference: &str, after: IntentId, limit: usize) -> Vec<Arc<Intent>> {
+    fn referring(
+        &self,
+        hasher: &RandomState,
+        reference: &str,
+        after: IntentId,
+        limit: usize,
+    ) -> Vec<(Arc<Intent>, i64)> {
         let mut found: Vec<_> = ["reference", "order_id"]
             .into_iter()
             .flat_map(|name| self.noted(hasher, &Note { name: name.into(), value: reference.into() }))
@@ -191,8 +281,14 @@ impl Objects {
         found.sort_unstable_by_key(|intent| intent.id);
         found.dedup_by_key(|intent| intent.id);
         found.truncate(limit);
-        found
+        let refunded = |intent: &Intent| self.intents.get(&intent.id).map_or(0, |(_, charges)| refunded(charges));
+        found.into_iter().map(|intent| (Arc::clone(&intent), refunded(&intent))).collect()
     }
+}
+
+/// An intent takes money once, so its charges give back what that one does.
+fn refunded(charges: &[Arc<Charge>]) -> i64 {
+    charges.iter().map(|charge| charge.amount_refunded).sum()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

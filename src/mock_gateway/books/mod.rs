@@ -1,10 +1,13 @@
-//! What the gateway knows: intents, charges, and what it answered under each key.
+//! What the gateway knows: intents, charges, refunds, events, and what it answered under each key.
 //!
 //! Promise: one [`Commit`] becomes true as a whole or not at all, its recorded answer included.
 //! Two implementations of one interface: [`memory`] for load, where the mock must not be what is measured, and [`store`] in
 //! PostgreSQL, where the books outlive a kill.
 
+mod event_log;
+mod event_store;
 mod memory;
+mod refund_store;
 mod rows;
 mod store;
 
@@ -15,9 +18,11 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::{
-    clock::{ChargeId, IntentId},
+    clock::{ChargeId, EventId, IntentId, RefundId},
+    events::{Event, EventKind, KeptEvent},
     keys::Keyed,
-    object::{Charge, Intent},
+    object::{Charge, Intent, Refund},
+    paging::Window,
     reply,
 };
 
@@ -34,9 +39,19 @@ enum Kind {
 /// What one execution writes.
 #[derive(Debug)]
 pub(super) struct Commit {
-    pub(super) intent: Option<Arc<Intent>>,
-    pub(super) charge: Option<Arc<Charge>>,
+    pub(super) change: Option<Change>,
+    /// The news in the change.
+    pub(super) event: Option<KeptEvent>,
     pub(super) key: Option<KeyWrite>,
+}
+
+/// What an execution does to the objects.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// The next version of an intent, and the charge that made it if money was asked for.
+    Payment { intent: Arc<Intent>, charge: Option<Arc<Charge>> },
+    /// A refund, and the next version of its charge.
+    Refund { refund: Arc<Refund>, charge: Arc<Charge> },
 }
 
 #[derive(Debug)]
@@ -49,7 +64,7 @@ pub(super) struct KeyWrite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Committed {
     Done,
-    /// Another writer has changed the intent since it was read. Nothing was written.
+    /// Another writer has changed the object since it was read. Nothing was written.
     Stale,
 }
 
@@ -58,13 +73,14 @@ pub(super) enum Committed {
 pub(super) enum Answer {
     Intent(Arc<Intent>),
     Declined(Arc<Intent>),
+    Refund(Arc<Refund>),
     Bytes { status: StatusCode, body: Bytes },
 }
 
 impl Answer {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Intent(_) => StatusCode::OK,
+            Self::Intent(_) | Self::Refund(_) => StatusCode::OK,
             Self::Declined(_) => StatusCode::PAYMENT_REQUIRED,
             Self::Bytes { status, .. } => *status,
         }
@@ -74,6 +90,7 @@ impl Answer {
         match self {
             Self::Intent(intent) => reply::json(&**intent),
             Self::Declined(intent) => reply::decline_json(intent),
+            Self::Refund(refund) => reply::json(&**refund),
             Self::Bytes { body, .. } => body.clone(),
         }
     }
@@ -87,13 +104,6 @@ pub(super) struct Recorded {
     pub(super) request_id: Box<str>,
     pub(super) at_ms: i64,
     pub(super) answer: Answer,
-}
-
-/// Intents whose names lie in `from..below`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct IntentRange {
-    pub(super) from: IntentId,
-    pub(super) below: IntentId,
 }
 
 /// One pair of metadata.
@@ -156,7 +166,7 @@ impl Books {
     }
 
     /// Newest first.
-    pub(super) async fn intents(&self, range: IntentRange, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
+    pub(super) async fn intents(&self, range: Window<IntentId>, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
         ask!(self, intents(range, limit))
     }
 
@@ -167,6 +177,57 @@ impl Books {
 
     pub(super) async fn charge(&self, id: ChargeId) -> anyhow::Result<Option<Arc<Charge>>> {
         ask!(self, charge(id))
+    }
+
+    pub(super) async fn charges_named(&self, ids: &[ChargeId]) -> anyhow::Result<Vec<Arc<Charge>>> {
+        ask!(self, charges_named(ids))
+    }
+
+    pub(super) async fn refund(&self, id: RefundId) -> anyhow::Result<Option<Arc<Refund>>> {
+        ask!(self, refund(id))
+    }
+
+    /// Those of one intent, or all; newest first.
+    pub(super) async fn refunds(
+        &self,
+        intent: Option<IntentId>,
+        window: Window<RefundId>,
+        limit: usize,
+    ) -> anyhow::Result<Vec<Arc<Refund>>> {
+        ask!(self, refunds(intent, window, limit))
+    }
+
+    pub(super) async fn event(&self, id: EventId) -> anyhow::Result<Option<KeptEvent>> {
+        ask!(self, event(id))
+    }
+
+    /// Newest first.
+    pub(super) async fn events(
+        &self,
+        kind: Option<EventKind>,
+        window: Window<EventId>,
+        limit: usize,
+    ) -> anyhow::Result<Vec<KeptEvent>> {
+        ask!(self, events(kind, window, limit))
+    }
+
+    /// What an endpoint still has to hear of, oldest first.
+    pub(super) async fn pending_events(&self, limit: usize) -> anyhow::Result<Vec<Arc<Event>>> {
+        ask!(self, pending_events(limit))
+    }
+
+    pub(super) async fn count_pending_events(&self) -> anyhow::Result<u64> {
+        ask!(self, count_pending_events())
+    }
+
+    /// These events need no delivery any more.
+    pub(super) async fn settle_events(&self, ids: &[EventId]) -> anyhow::Result<()> {
+        ask!(self, settle_events(ids))
+    }
+
+    /// No event needs delivery any more: there is nobody to deliver to.
+    pub(super) async fn settle_all_events(&self) -> anyhow::Result<()> {
+        ask!(self, settle_all_events())
     }
 
     /// Newest first.

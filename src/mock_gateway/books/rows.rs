@@ -10,8 +10,9 @@ use sqlx::types::Json;
 
 use super::{Answer, Capture, Recorded};
 use crate::mock_gateway::{
-    clock::{ChargeId, IntentId},
-    object::{Charge, Currency, Intent, Metadata, Status},
+    clock::{ChargeId, EventId, IntentId, RefundId},
+    events::{Event, EventKind, EventObject, KeptEvent},
+    object::{Charge, Currency, Intent, Metadata, Reason, Refund, Status},
     payment_methods::Decline,
 };
 
@@ -54,12 +55,14 @@ impl TryFrom<IntentRow> for Arc<Intent> {
 
 pub(super) struct ChargeRow {
     pub(super) id: String,
+    pub(super) version: i32,
     pub(super) payment_intent: String,
     pub(super) amount: i64,
     pub(super) currency: String,
     pub(super) payment_method: String,
     pub(super) metadata: Json<BTreeMap<Box<str>, Box<str>>>,
     pub(super) decline_code: Option<String>,
+    pub(super) amount_refunded: i64,
 }
 
 impl TryFrom<ChargeRow> for Arc<Charge> {
@@ -68,13 +71,68 @@ impl TryFrom<ChargeRow> for Arc<Charge> {
     fn try_from(row: ChargeRow) -> anyhow::Result<Self> {
         Ok(Self::new(Charge {
             id: charge_id(&row.id)?,
+            version: row.version,
             intent: intent_id(&row.payment_intent)?,
             amount: row.amount,
             currency: currency(&row.currency)?,
             payment_method: row.payment_method.into(),
             metadata: metadata(row.metadata),
             decline: decline(row.decline_code.as_deref())?,
+            amount_refunded: row.amount_refunded,
         }))
+    }
+}
+
+pub(super) struct RefundRow {
+    pub(super) id: String,
+    pub(super) charge: String,
+    pub(super) payment_intent: String,
+    pub(super) amount: i64,
+    pub(super) currency: String,
+    pub(super) metadata: Json<BTreeMap<Box<str>, Box<str>>>,
+    pub(super) reason: Option<String>,
+}
+
+impl TryFrom<RefundRow> for Arc<Refund> {
+    type Error = anyhow::Error;
+
+    fn try_from(row: RefundRow) -> anyhow::Result<Self> {
+        let reason = |name: &str| Reason::from_name(name).with_context(|| format!("{name:?} is no reason"));
+        Ok(Self::new(Refund {
+            id: RefundId::parse(&row.id).with_context(|| format!("{:?} names no refund", row.id))?,
+            charge: charge_id(&row.charge)?,
+            intent: intent_id(&row.payment_intent)?,
+            amount: row.amount,
+            currency: currency(&row.currency)?,
+            metadata: metadata(row.metadata),
+            reason: row.reason.as_deref().map(reason).transpose()?,
+        }))
+    }
+}
+
+pub(super) struct EventRow {
+    pub(super) id: String,
+    pub(super) kind: String,
+    pub(super) payment_intent: String,
+    pub(super) object: Vec<u8>,
+    pub(super) request_id: String,
+    pub(super) idempotency_key: Option<String>,
+    pub(super) pending: bool,
+}
+
+impl TryFrom<EventRow> for KeptEvent {
+    type Error = anyhow::Error;
+
+    fn try_from(row: EventRow) -> anyhow::Result<Self> {
+        let json = serde_json::from_slice(&row.object).with_context(|| format!("the object of {}", row.id))?;
+        let event = Event {
+            id: EventId::parse(&row.id).with_context(|| format!("{:?} names no event", row.id))?,
+            kind: EventKind::from_name(&row.kind).with_context(|| format!("{:?} is no type of event", row.kind))?,
+            object: EventObject::Kept { intent: intent_id(&row.payment_intent)?, json },
+            request_id: row.request_id.into(),
+            key: row.idempotency_key.map(Into::into),
+        };
+        Ok(Self { event: Arc::new(event), pending: row.pending })
     }
 }
 
@@ -108,6 +166,7 @@ pub(super) struct CaptureRow {
     pub(super) reference: Option<String>,
     pub(super) amount: i64,
     pub(super) currency: String,
+    pub(super) amount_refunded: Option<i64>,
     pub(super) executions: Option<i64>,
     pub(super) replays: Option<i64>,
 }
@@ -123,7 +182,7 @@ impl TryFrom<CaptureRow> for Capture {
             reference: row.reference.map(Into::into),
             amount: row.amount,
             currency: row.currency.into(),
-            amount_refunded: 0,
+            amount_refunded: row.amount_refunded.unwrap_or(0),
             // Without a key, this execution is the only one that can be told to be its own.
             executions: row.executions.unwrap_or(1),
             replays: row.replays.unwrap_or(0),

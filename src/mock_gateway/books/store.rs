@@ -13,10 +13,11 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use super::{Capture, Commit, Committed, IntentRange, KeyWrite, Note, Recorded, rows};
+use super::{Capture, Change, Commit, Committed, KeyWrite, Note, Recorded, event_store, refund_store, rows};
 use crate::mock_gateway::{
     clock::{ChargeId, IntentId},
     object::{Charge, Intent, Metadata},
+    paging::Window,
     payment_methods::Decline,
 };
 
@@ -29,7 +30,7 @@ const OWNER_WAIT_S: u64 = 10;
 
 #[derive(Debug)]
 pub(super) struct StoreBooks {
-    pool: PgPool,
+    pub(super) pool: PgPool,
     /// Holds the owner's lock; never used for anything else, so it is never handed back.
     _owner: Mutex<PgConnection>,
 }
@@ -83,14 +84,14 @@ impl StoreBooks {
     pub(super) async fn commit(&self, commit: Commit) -> anyhow::Result<Committed> {
         // The caller runs us where no client can cancel, which `begin` would not survive.
         let mut transaction = self.pool.begin().await?;
-        if let Some(intent) = &commit.intent
-            && write_intent(&mut transaction, intent).await? == Committed::Stale
+        if let Some(change) = &commit.change
+            && write_change(&mut transaction, change).await? == Committed::Stale
         {
             transaction.rollback().await?;
             return Ok(Committed::Stale);
         }
-        if let Some(charge) = &commit.charge {
-            write_charge(&mut transaction, charge).await?;
+        if let Some(event) = &commit.event {
+            event_store::write(&mut transaction, event).await?;
         }
         if let Some(key) = &commit.key {
             write_key(&mut transaction, key).await?;
@@ -112,7 +113,7 @@ impl StoreBooks {
         row.map(Arc::try_from).transpose()
     }
 
-    pub(super) async fn intents(&self, range: IntentRange, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
+    pub(super) async fn intents(&self, range: Window<IntentId>, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
         let found = sqlx::query_as!(
             rows::IntentRow,
             r#"SELECT id, version, amount, currency, status, payment_method, description, metadata AS "metadata: _",
@@ -146,7 +147,8 @@ impl StoreBooks {
     pub(super) async fn charge(&self, id: ChargeId) -> anyhow::Result<Option<Arc<Charge>>> {
         let row = sqlx::query_as!(
             rows::ChargeRow,
-            r#"SELECT id, payment_intent, amount, currency, payment_method, metadata AS "metadata: _", decline_code
+            r#"SELECT id, version, payment_intent, amount, currency, payment_method, metadata AS "metadata: _",
+                      decline_code, amount_refunded
                FROM mock_gateway.charges WHERE id = $1"#,
             id.to_string()
         )
@@ -155,10 +157,25 @@ impl StoreBooks {
         row.map(Arc::try_from).transpose()
     }
 
+    pub(super) async fn charges_named(&self, ids: &[ChargeId]) -> anyhow::Result<Vec<Arc<Charge>>> {
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let found = sqlx::query_as!(
+            rows::ChargeRow,
+            r#"SELECT id, version, payment_intent, amount, currency, payment_method, metadata AS "metadata: _",
+                      decline_code, amount_refunded
+               FROM mock_gateway.charges WHERE id = ANY($1)"#,
+            &ids
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        found.into_iter().map(Arc::try_from).collect()
+    }
+
     pub(super) async fn charges(&self, intent: IntentId) -> anyhow::Result<Vec<Arc<Charge>>> {
         let found = sqlx::query_as!(
             rows::ChargeRow,
-            r#"SELECT id, payment_intent, amount, currency, payment_method, metadata AS "metadata: _", decline_code
+            r#"SELECT id, version, payment_intent, amount, currency, payment_method, metadata AS "metadata: _",
+                      decline_code, amount_refunded
                FROM mock_gateway.charges WHERE payment_intent = $1 ORDER BY id DESC"#,
             intent.to_string()
         )
@@ -176,8 +193,10 @@ impl StoreBooks {
         let found = sqlx::query_as!(
             rows::CaptureRow,
             r#"SELECT i.id, i.captured_by, i.reference, i.amount, i.currency,
-                      k.executions AS "executions?", k.replays AS "replays?"
-               FROM mock_gateway.payment_intents i LEFT JOIN mock_gateway.idempotency_keys k ON k.key = i.captured_by
+                      c.amount_refunded AS "amount_refunded?", k.executions AS "executions?", k.replays AS "replays?"
+               FROM mock_gateway.payment_intents i
+               LEFT JOIN mock_gateway.charges c ON c.id = i.latest_charge
+               LEFT JOIN mock_gateway.idempotency_keys k ON k.key = i.captured_by
                WHERE i.status = 'succeeded' AND i.id > $1 AND ($3::text IS NULL OR i.reference = $3)
                ORDER BY i.id LIMIT $2"#,
             after.to_string(),
@@ -190,9 +209,12 @@ impl StoreBooks {
     }
 
     pub(super) async fn reset(&self) -> anyhow::Result<()> {
-        sqlx::query!("TRUNCATE mock_gateway.payment_intents, mock_gateway.charges, mock_gateway.idempotency_keys")
-            .execute(&self.pool)
-            .await?;
+        sqlx::query!(
+            "TRUNCATE mock_gateway.payment_intents, mock_gateway.charges, mock_gateway.refunds, mock_gateway.events,
+                      mock_gateway.idempotency_keys"
+        )
+        .execute(&self.pool)
+        .await?;
         Ok(())
     }
 }
@@ -211,6 +233,19 @@ async fn own(connection: &mut PgConnection) -> anyhow::Result<()> {
             "another gateway has these books open: stop it, or give this one a database of its own"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn write_change(transaction: &mut Transaction<'_, Postgres>, change: &Change) -> anyhow::Result<Committed> {
+    match change {
+        Change::Payment { intent, charge } => {
+            let written = write_intent(transaction, intent).await?;
+            if let (Committed::Done, Some(charge)) = (written, charge) {
+                write_charge(transaction, charge).await?;
+            }
+            Ok(written)
+        }
+        Change::Refund { refund, charge } => refund_store::write(transaction, refund, charge).await,
     }
 }
 

@@ -6,7 +6,11 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use checkout::database::embedded::{Cluster, ClusterOptions, DataFolder, Lifetime};
+use checkout::{
+    checkout::upkeep,
+    config::Timing,
+    database::embedded::{Cluster, ClusterOptions, DataFolder, Lifetime},
+};
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -61,6 +65,23 @@ impl TestDatabase {
         let options: PgConnectOptions = self.url.parse().expect("a database URL");
         PgPoolOptions::new().max_connections(CONNECTIONS_OF_A_TEST).connect_with(options).await.expect("connect")
     }
+}
+
+/// The usual knobs.
+pub(crate) fn usual_timing() -> Timing {
+    Timing {
+        lease_ms: 15_000,
+        answer_ms: 8_000,
+        gateway_budget_ms: 6_000,
+        key_expiry_hours: 72,
+        resend_hours: 23,
+        events_kept_days: 7,
+    }
+}
+
+/// Makes the days of every table, as the start of a role does.
+pub(crate) async fn keep_days(pool: &PgPool) {
+    upkeep::keep_days(pool, &usual_timing()).await.expect("today's partitions");
 }
 
 async fn start() -> Cluster {

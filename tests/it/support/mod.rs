@@ -7,7 +7,7 @@ mod shop;
 use tokio::sync::RwLock;
 
 pub(crate) use self::{
-    database::TestDatabase,
+    database::{TestDatabase, keep_days, usual_timing},
     process::{Process, is_running, wait_for, wait_until},
     shop::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder, set_clock},
 };

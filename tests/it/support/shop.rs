@@ -1,4 +1,4 @@
-//! A whole shop for a test: its own database, its own gateway, a real api and, where wanted, a real worker. Every test that
+//! A whole shop for a test: its own database, its own gateway and mail service, a real api and, where wanted, a real worker. Every test that
 //! opens one closes it with [`Shop::close`], which audits database and ledger.
 
 use std::{process::Command, time::Duration};
@@ -22,6 +22,7 @@ pub(crate) const CUSTOMER: i64 = 42;
 /// What a shop is opened with beyond the usual.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
+    /// And the mail's.
     pub(crate) gateway_in_memory: bool,
     pub(crate) worker: bool,
     /// Further flags of the api and the worker.
@@ -43,6 +44,8 @@ pub(crate) struct Shop {
     pub(crate) api_url: String,
     pub(crate) gateway: Process,
     pub(crate) gateway_url: String,
+    pub(crate) mail: Process,
+    pub(crate) mail_url: String,
     pub(crate) worker: Option<Process>,
     pub(crate) http: reqwest::Client,
     opening: Opening,
@@ -122,17 +125,20 @@ impl Shop {
             None => TestDatabase::create().await,
         };
         let pool = database.pool().await;
-        let (gateway, gateway_url) = start_gateway(&database, opening.gateway_in_memory, "127.0.0.1:0");
-        let (api, api_url) = start_role("api", &database, &gateway_url, &opening, &opening.api_crash);
-        let worker =
-            opening.worker.then(|| start_role("worker", &database, &gateway_url, &opening, &opening.worker_crash).0);
+        let in_memory = opening.gateway_in_memory;
+        let (gateway, gateway_url) = start_company("gateway", &database, in_memory, "127.0.0.1:0");
+        let (mail, mail_url) = start_company("mail", &database, in_memory, "127.0.0.1:0");
+        let start =
+            |role, crash| Process::listening(command_of(role, &database, &gateway_url, &mail_url, &opening, crash));
+        let (api, api_url) = start("api", &opening.api_crash);
+        let worker = opening.worker.then(|| start("worker", &opening.worker_crash).0);
         let http = reqwest::Client::builder()
             .no_proxy()
             .retry(reqwest::retry::never())
             .timeout(Duration::from_secs(30))
             .build()
             .expect("a client");
-        Self { database, pool, api, api_url, gateway, gateway_url, worker, http, opening }
+        Self { database, pool, api, api_url, gateway, gateway_url, mail, mail_url, worker, http, opening }
     }
 
     pub(crate) fn token(&self, customer: i64) -> String {
@@ -226,6 +232,24 @@ impl Shop {
         stats.json().await.expect("JSON")
     }
 
+    /// Every mail really delivered, oldest first.
+    pub(crate) async fn mails(&self) -> Vec<Value> {
+        let record = self.http.get(format!("{}/_mock/mails", self.mail_url)).send().await.expect("a record");
+        let record: Value = record.json().await.expect("JSON");
+        record["mails"].as_array().expect("mails").clone()
+    }
+
+    /// Sets a fault at the mail service, as its control plane takes it: `{"name", "count" | "probability" | "to", …}`.
+    pub(crate) async fn mail_fault(&self, fault: &Value) {
+        let sent = self.http.post(format!("{}/_mock/faults", self.mail_url)).json(fault).send().await.expect("sent");
+        assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
+    }
+
+    pub(crate) async fn mail_stats(&self) -> Value {
+        let stats = self.http.get(format!("{}/_mock/stats", self.mail_url)).send().await.expect("stats");
+        stats.json().await.expect("JSON")
+    }
+
     pub(crate) async fn count(&self, table: &str) -> i64 {
         let count = format!("SELECT count(*) FROM {table}");
         sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&self.pool).await.expect("a count")
@@ -237,13 +261,12 @@ impl Shop {
     }
 
     pub(crate) fn start_worker(&mut self) {
-        self.worker = Some(start_role("worker", &self.database, &self.gateway_url, &self.opening, "").0);
+        self.worker = Some(Process::listening(self.command_of("worker", "")).0);
     }
 
     /// Starts a worker that does not live long enough to listen.
     pub(crate) fn start_doomed_worker(&mut self, crash: &str) {
-        let command = command_of("worker", &self.database, &self.gateway_url, &self.opening, crash);
-        self.worker = Some(Process::spawn(command));
+        self.worker = Some(Process::spawn(self.command_of("worker", crash)));
     }
 
     pub(crate) fn restart_api(&mut self) {
@@ -252,15 +275,26 @@ impl Shop {
 
     /// Starts another api, where clients go from now on, and returns the old one as it is.
     pub(crate) fn replace_api(&mut self) -> Process {
-        let (api, api_url) = start_role("api", &self.database, &self.gateway_url, &self.opening, "");
+        let (api, api_url) = Process::listening(self.command_of("api", ""));
         self.api_url = api_url;
         std::mem::replace(&mut self.api, api)
+    }
+
+    fn command_of(&self, role: &str, crash: &str) -> Command {
+        command_of(role, &self.database, &self.gateway_url, &self.mail_url, &self.opening, crash)
     }
 
     /// Starts the gateway again where it was: the others know its address.
     pub(crate) fn restart_gateway(&mut self) {
         let listen = self.gateway_url.trim_start_matches("http://").to_owned();
-        (self.gateway, self.gateway_url) = start_gateway(&self.database, self.opening.gateway_in_memory, &listen);
+        (self.gateway, self.gateway_url) =
+            start_company("gateway", &self.database, self.opening.gateway_in_memory, &listen);
+    }
+
+    /// Starts the mail service again where it was: the worker knows its address.
+    pub(crate) fn restart_mail(&mut self) {
+        let listen = self.mail_url.trim_start_matches("http://").to_owned();
+        (self.mail, self.mail_url) = start_company("mail", &self.database, self.opening.gateway_in_memory, &listen);
     }
 
     pub(crate) async fn audit(&self) -> Report {
@@ -308,8 +342,9 @@ pub(crate) async fn answer(request: reqwest::RequestBuilder) -> Answer {
     Answer::read(request.send().await.expect("an answer")).await.expect("a whole answer")
 }
 
-fn start_gateway(database: &TestDatabase, in_memory: bool, listen: &str) -> (Process, String) {
-    let mut command = Process::command(&["gateway", "--listen", listen]);
+/// The gateway or the mail service.
+fn start_company(role: &str, database: &TestDatabase, in_memory: bool, listen: &str) -> (Process, String) {
+    let mut command = Process::command(&[role, "--listen", listen]);
     if in_memory {
         command.arg("--in-memory");
     } else {
@@ -318,21 +353,19 @@ fn start_gateway(database: &TestDatabase, in_memory: bool, listen: &str) -> (Pro
     Process::listening(command)
 }
 
-fn start_role(
+fn command_of(
     role: &str,
     database: &TestDatabase,
     gateway_url: &str,
+    mail_url: &str,
     opening: &Opening,
     crash: &str,
-) -> (Process, String) {
-    Process::listening(command_of(role, database, gateway_url, opening, crash))
-}
-
-fn command_of(role: &str, database: &TestDatabase, gateway_url: &str, opening: &Opening, crash: &str) -> Command {
+) -> Command {
     let mut command = Process::command(&[role, "--listen", "127.0.0.1:0"]);
     command.args(&opening.flags).envs(opening.environment.iter().copied()).envs([
         ("DATABASE_URL", database.url.as_str()),
         ("CHECKOUT_GATEWAY_URL", gateway_url),
+        ("CHECKOUT_MAIL_URL", mail_url),
         ("CHECKOUT_SECRET", SECRET),
         ("CHECKOUT_CONNECTIONS", "6"),
         ("CHECKOUT_CRASH", crash),

@@ -1,0 +1,131 @@
+//! The two consumers: bookkeeping, whose effect is in our database, and receipts, whose effect is a mail.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+
+use super::consume::{Effect, NoEffect};
+use crate::{
+    database,
+    ids::EventId,
+    ledger::{self, posting::Posting},
+    receipts::{self, Found, MailClient, Sending},
+    wire::event::{Event, ORDER_CREATED},
+};
+
+/// The consumers, by name.
+pub const LEDGER: &str = "ledger";
+pub const RECEIPTS: &str = "receipts";
+
+/// Books every event. Nothing happens outside the transaction.
+#[derive(Debug, Clone, Copy)]
+pub struct Bookkeeping;
+
+impl Effect for Bookkeeping {
+    type Made = Posting;
+
+    fn consumer(&self) -> &'static str {
+        LEDGER
+    }
+
+    async fn make(&self, events: &[&Event]) -> Vec<Result<Posting, NoEffect>> {
+        events.iter().map(|event| Posting::of(event).map_err(|why| NoEffect::Refused { why })).collect()
+    }
+
+    async fn record(&self, tx: &mut PgConnection, made: &[(&Event, &Posting)]) -> sqlx::Result<()> {
+        ledger::store::book(tx, made).await
+    }
+}
+
+/// Mails under way at once. At 20 ms each that is 3,200 a second.
+const SENDING_MAX: usize = 64;
+/// Longest that one mail is waited for.
+const SEND_MAX: Duration = Duration::from_secs(5);
+/// How long the mail service is relied upon to remember a key: it says 24 hours.
+const REMEMBERED: time::Duration = time::Duration::hours(23);
+
+/// Sends a receipt for every order, under the event's id. Who dies after the sending sends it again, and the mail service
+/// recognises it.
+#[derive(Debug, Clone)]
+pub struct Receipting {
+    pool: PgPool,
+    mail: MailClient,
+}
+
+/// What came of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Receipt {
+    Sent {
+        mail_id: String,
+    },
+    /// Not every event is one that a customer gets mail for.
+    NotWanted,
+}
+
+impl Receipting {
+    pub fn new(pool: PgPool, mail: MailClient) -> Self {
+        Self { pool, mail }
+    }
+
+    async fn send(&self, event: &Event, now: OffsetDateTime) -> Result<Receipt, NoEffect> {
+        if event.kind != ORDER_CREATED {
+            return Ok(Receipt::NotWanted);
+        }
+        let mail = receipts::of_order_created(event.id, &event.payload);
+        let mail = mail.map_err(|unreadable| NoEffect::Refused { why: unreadable.to_string() })?;
+        // It may have been sent before, so long ago that the service would take it for another one.
+        if now - event.occurred_at > REMEMBERED
+            && let Some(receipt) = self.sent_before(event.id).await?
+        {
+            return Ok(receipt);
+        }
+        match self.mail.send(&mail, SEND_MAX).await {
+            Sending::Sent { mail_id } => Ok(Receipt::Sent { mail_id }),
+            // Another version of us may have sent it in other words: then it is this mail that is refused, and not the event.
+            Sending::Refused { why } => self.sent_before(event.id).await?.ok_or(NoEffect::Refused { why }),
+            Sending::Unavailable { why } => Err(NoEffect::Unavailable { why }),
+        }
+    }
+
+    /// Asks the mail service's own record, which forgets nothing.
+    async fn sent_before(&self, event: EventId) -> Result<Option<Receipt>, NoEffect> {
+        match self.mail.find(event, SEND_MAX).await {
+            Found::Delivered { mail_id } => Ok(Some(Receipt::Sent { mail_id })),
+            Found::NotDelivered => Ok(None),
+            Found::Unavailable { why } => Err(NoEffect::Unavailable { why }),
+        }
+    }
+}
+
+impl Effect for Receipting {
+    type Made = Receipt;
+
+    fn consumer(&self) -> &'static str {
+        RECEIPTS
+    }
+
+    async fn make(&self, events: &[&Event]) -> Vec<Result<Receipt, NoEffect>> {
+        let now = match database::clock(&self.pool).await {
+            Ok(now) => now,
+            Err(error) => {
+                return events.iter().map(|_| Err(NoEffect::Unavailable { why: error.to_string() })).collect();
+            }
+        };
+        // Futures do nothing before they are polled: at most so many are.
+        let sends: Vec<_> = events.iter().map(|event| self.send(event, now)).collect();
+        stream::iter(sends).buffered(SENDING_MAX).collect().await
+    }
+
+    async fn record(&self, tx: &mut PgConnection, made: &[(&Event, &Receipt)]) -> sqlx::Result<()> {
+        let sent: Vec<(&Event, &str)> = made
+            .iter()
+            .filter_map(|(event, receipt)| match receipt {
+                Receipt::Sent { mail_id } => Some((*event, mail_id.as_str())),
+                Receipt::NotWanted => None,
+            })
+            .collect();
+        receipts::store::record(tx, &sent).await
+    }
+}

@@ -1,0 +1,100 @@
+//! From the outbox into the log. Promise: every committed event gets there, an order's events in their order, whoever dies and
+//! however many relays run.
+//!
+//! A relay works on the lanes it leases. It looks for rows that are not marked as sent, publishes them, and marks exactly those,
+//! under the epochs it took them with. Dead or late anywhere in between, an event is published again: twice in the log, and
+//! once for those who dedupe. It is never passed over, because nobody remembers a place before which everything was sent.
+
+use std::{collections::HashSet, time::Duration};
+
+use anyhow::Context;
+use sqlx::PgPool;
+
+use super::Next;
+use crate::{
+    database,
+    event_log::{self, Published},
+    ids::EventId,
+    leases::{self, Held, Leases},
+    outbox::{self, store::Unsent},
+    parking,
+    wire::event::Event,
+};
+
+/// The duty that lanes are leased for, and the stage that events are held at.
+pub const RELAY: &str = "relay";
+
+/// Most events of one round. At 3,000 orders a second, and twenty rounds, there are 150.
+const BATCH_MAX: usize = 1_000;
+
+/// Most orders with a held event that are kept out of a round by name. Far beyond any that a person would let pile up; what is
+/// not named is only tried too early.
+const RESTING_MAX: i64 = 10_000;
+
+#[derive(Debug)]
+pub struct Relay {
+    pool: PgPool,
+    leases: Leases,
+}
+
+impl Relay {
+    pub fn new(pool: PgPool, lease: Duration) -> Self {
+        Self { leases: Leases::new(pool.clone(), RELAY, lease), pool }
+    }
+
+    /// Takes what is unsent, publishes it, marks it.
+    pub async fn round(&mut self) -> anyhow::Result<Next> {
+        let held = self.leases.current().await?.to_vec();
+        let unsent = self.take(&held).await?;
+        if unsent.is_empty() {
+            return Ok(Next::Rest);
+        }
+        let events: Vec<&Event> = unsent.iter().map(|unsent| &unsent.event).collect();
+        let answers = event_log::publish(&self.pool, &events).await?;
+        self.mark(&held, &unsent, &answers).await?;
+        Ok(if unsent.len() < BATCH_MAX { Next::Rest } else { Next::GoOn })
+    }
+
+    async fn take(&self, held: &[Held]) -> anyhow::Result<Vec<Unsent>> {
+        if held.is_empty() {
+            return Ok(Vec::new());
+        }
+        let lanes: Vec<i16> = held.iter().map(|held| held.slot).collect();
+        let mut connection = self.pool.acquire().await.context("no database connection")?;
+        let resting = parking::store::resting_orders(&mut connection, RELAY, RESTING_MAX).await?;
+        outbox::store::unsent(&mut connection, &lanes, &resting, BATCH_MAX as i64)
+            .await
+            .context("looking for unsent events")
+    }
+
+    /// Marks what the log acknowledged, and holds what it refused: only in lanes that are still ours. In the others somebody
+    /// else has taken the same rows, and will mark them.
+    async fn mark(&self, held: &[Held], unsent: &[Unsent], answers: &[Published]) -> anyhow::Result<()> {
+        let mut tx = database::begin(&self.pool).await?;
+        let lanes = leases::store::still_held(&mut tx, RELAY, self.leases.owner(), held).await?;
+        let lanes: HashSet<i16> = lanes.into_iter().collect();
+        let ours = || unsent.iter().zip(answers).filter(|(unsent, _)| lanes.contains(&unsent.shard));
+        let sent: Vec<&Unsent> =
+            ours().filter(|(_, answer)| **answer == Published::Acknowledged).map(|(unsent, _)| unsent).collect();
+        let refused: Vec<(&Event, &str)> = ours()
+            .filter_map(|(unsent, answer)| match answer {
+                Published::Refused { why } => Some((&unsent.event, why.as_str())),
+                Published::Acknowledged | Published::Behind => None,
+            })
+            .collect();
+        outbox::store::mark(&mut tx, &sent).await.context("marking events as sent")?;
+        // Some of them may have failed before.
+        let through: Vec<EventId> = sent.iter().map(|unsent| unsent.event.id).collect();
+        parking::store::release(&mut tx, RELAY, &through).await?;
+        for event in parking::store::hold_failed(&mut tx, RELAY, &refused).await? {
+            tracing::error!(%event, "ALARM: an event cannot be published and is parked");
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Ends the work of this relay: somebody else may go on at once.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.leases.give_back().await
+    }
+}

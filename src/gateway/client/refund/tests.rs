@@ -1,0 +1,112 @@
+//! What every answer to a refund means, as it arrives over a real connection.
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use wiremock::{
+    Mock, MockServer, ResponseTemplate,
+    matchers::{any, body_string, header, method, path},
+};
+
+use super::*;
+use crate::{
+    config::GatewayClientArgs,
+    money::{Currency, Money},
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn client(url: &str) -> GatewayClient {
+    GatewayClient::new(&GatewayClientArgs { gateway_url: url.to_owned(), gateway_key: "sk_test_x".to_owned() }).unwrap()
+}
+
+fn request() -> RefundRequest {
+    let amount = Money::new(1000, Currency::Eur).unwrap();
+    RefundRequest { key: "rfd_1".to_owned(), gateway_id: "pi_1".to_owned(), amount }
+}
+
+fn answer(status: u16, body: &Value) -> ResponseTemplate {
+    ResponseTemplate::new(status).set_body_json(body)
+}
+
+fn refund(status: &str, amount: i64) -> ResponseTemplate {
+    answer(200, &json!({"id": "re_1", "status": status, "amount": amount, "currency": "eur"}))
+}
+
+fn error(kind: &str, code: &str, message: &str) -> Value {
+    json!({"error": {"type": kind, "code": code, "message": message}})
+}
+
+async fn after(answer: ResponseTemplate) -> RefundOutcome {
+    let server = MockServer::start().await;
+    Mock::given(any()).respond_with(answer).expect(1).mount(&server).await;
+    client(&server.uri()).refund(&request(), PATIENCE).await
+}
+
+fn unknown(situation: Situation) -> RefundOutcome {
+    RefundOutcome::Unknown { why: situation.sentence().to_owned() }
+}
+
+fn not_sent(situation: Situation) -> RefundOutcome {
+    RefundOutcome::NotSent { why: situation.sentence().to_owned() }
+}
+
+#[tokio::test]
+async fn every_answer_means_what_a_charge_in_its_place_would_mean() {
+    let refused = |why: &str| RefundOutcome::Refused { why: why.to_owned() };
+    let already = error("invalid_request_error", "charge_already_refunded", "has already been refunded.");
+    let too_much =
+        json!({"error": {"type": "invalid_request_error", "message": "Refund amount is greater", "param": "amount"}});
+    let recorded = answer(500, &error("api_error", "", "")).insert_header("stripe-should-retry", "false");
+    let table = [
+        (refund("succeeded", 1000), RefundOutcome::Refunded { refund_id: "re_1".to_owned() }),
+        (refund("pending", 1000), RefundOutcome::Refunded { refund_id: "re_1".to_owned() }),
+        (refund("failed", 1000), refused("the gateway's refund failed")),
+        (refund("requires_action", 1000), unknown(Situation::StillProcessing)),
+        (refund("succeeded", 999), unknown(Situation::OtherAmount)),
+        (answer(200, &json!({"oops": 1})), unknown(Situation::AnswerUnreadable)),
+        (answer(400, &already), RefundOutcome::AlreadyRefunded),
+        (answer(400, &too_much), refused("Refund amount is greater")),
+        (answer(404, &error("invalid_request_error", "resource_missing", "No such charge")), refused("No such charge")),
+        (answer(400, &error("idempotency_error", "", "")), unknown(Situation::KeyReused)),
+        (answer(409, &error("invalid_request_error", "idempotency_key_in_use", "")), unknown(Situation::KeyInUse)),
+        (answer(500, &error("api_error", "", "")), unknown(Situation::ServerError)),
+        (recorded, unknown(Situation::ServerErrorRecorded)),
+        (ResponseTemplate::new(503), unknown(Situation::ServerError)),
+        // A 4xx without the gateway's envelope comes from somebody in between.
+        (ResponseTemplate::new(400).set_body_string("no"), unknown(Situation::AnswerUnreadable)),
+        (answer(429, &error("invalid_request_error", "lock_timeout", "")), not_sent(Situation::RateLimited)),
+        (answer(401, &error("invalid_request_error", "", "")), not_sent(Situation::Unauthorised)),
+        (refund("succeeded", 1000).set_delay(Duration::from_secs(20)), unknown(Situation::TimedOut)),
+    ];
+    for (template, expected) in table {
+        assert_eq!(after(template).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn only_a_connection_that_never_came_to_be_proves_that_nothing_was_sent() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    let accepted = tokio::spawn(async move { drop(closed.accept().await) });
+    assert_eq!(client(&url).refund(&request(), PATIENCE).await, unknown(Situation::ConnectionLost));
+    accepted.await.unwrap();
+    assert_eq!(client(&url).refund(&request(), PATIENCE).await, not_sent(Situation::NeverConnected));
+}
+
+#[tokio::test]
+async fn a_refund_is_the_same_bytes_every_time_and_is_sent_once() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .and(path("/v1/refunds"))
+        .and(header("idempotency-key", "rfd_1"))
+        .and(header("authorization", "Bearer sk_test_x"))
+        .and(body_string("payment_intent=pi_1&amount=1000&metadata%5Bcheckout_key%5D=rfd_1"))
+        .respond_with(answer(503, &json!({})))
+        .expect(2)
+        .mount(&server)
+        .await;
+    let client = client(&server.uri());
+    for _ in 0..2 {
+        assert_eq!(client.refund(&request(), PATIENCE).await, unknown(Situation::ServerError));
+    }
+}

@@ -1,0 +1,82 @@
+//! Refunds in PostgreSQL.
+//!
+//! Promise: a refund is written together with the next version of its charge, or not at all; and the charge's own constraint
+//! refuses a sum above what it took, whatever the code believes.
+
+use std::sync::Arc;
+
+use sqlx::{Postgres, Transaction, types::Json};
+
+use super::{Committed, rows, store::StoreBooks};
+use crate::mock_gateway::{
+    clock::{IntentId, RefundId},
+    object::{Charge, Reason, Refund},
+    paging::Window,
+};
+
+pub(super) async fn write(
+    transaction: &mut Transaction<'_, Postgres>,
+    refund: &Refund,
+    charge: &Charge,
+) -> anyhow::Result<Committed> {
+    let moved = sqlx::query!(
+        "UPDATE mock_gateway.charges SET version = $2, amount_refunded = $3 WHERE id = $1 AND version = $2 - 1",
+        charge.id.to_string(),
+        charge.version,
+        charge.amount_refunded
+    )
+    .execute(&mut **transaction)
+    .await?;
+    if moved.rows_affected() != 1 {
+        return Ok(Committed::Stale);
+    }
+    sqlx::query!(
+        "INSERT INTO mock_gateway.refunds (id, charge, payment_intent, amount, currency, metadata, reason)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        refund.id.to_string(),
+        refund.charge.to_string(),
+        refund.intent.to_string(),
+        refund.amount,
+        refund.currency.code(),
+        Json(&refund.metadata) as _,
+        refund.reason.map(Reason::name)
+    )
+    .execute(&mut **transaction)
+    .await?;
+    Ok(Committed::Done)
+}
+
+impl StoreBooks {
+    pub(super) async fn refund(&self, id: RefundId) -> anyhow::Result<Option<Arc<Refund>>> {
+        let row = sqlx::query_as!(
+            rows::RefundRow,
+            r#"SELECT id, charge, payment_intent, amount, currency, metadata AS "metadata: _", reason
+               FROM mock_gateway.refunds WHERE id = $1"#,
+            id.to_string()
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        row.map(Arc::try_from).transpose()
+    }
+
+    pub(super) async fn refunds(
+        &self,
+        intent: Option<IntentId>,
+        window: Window<RefundId>,
+        limit: usize,
+    ) -> anyhow::Result<Vec<Arc<Refund>>> {
+        let found = sqlx::query_as!(
+            rows::RefundRow,
+            r#"SELECT id, charge, payment_intent, amount, currency, metadata AS "metadata: _", reason
+               FROM mock_gateway.refunds
+               WHERE id >= $1 AND id < $2 AND ($3::text IS NULL OR payment_intent = $3) ORDER BY id DESC LIMIT $4"#,
+            window.from.to_string(),
+            window.below.to_string(),
+            intent.map(|intent| intent.to_string()),
+            i64::try_from(limit)?
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        found.into_iter().map(Arc::try_from).collect()
+    }
+}

@@ -1,0 +1,205 @@
+//! The SQL of parked events.
+
+use sqlx::PgConnection;
+use time::{Date, OffsetDateTime};
+use uuid::Uuid;
+
+use super::{ATTEMPTS_MAX, Parked};
+use crate::{
+    ids::{EventId, OrderId},
+    wire::event::Event,
+};
+
+/// Which of these orders have an event held at this stage: their later ones must wait behind it.
+pub async fn held_orders(connection: &mut PgConnection, stage: &str, orders: &[OrderId]) -> sqlx::Result<Vec<OrderId>> {
+    let orders: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
+    let rows = sqlx::query_scalar!(
+        r#"SELECT o.order_id AS "order_id!" FROM unnest($2::uuid[]) AS o(order_id)
+           WHERE EXISTS (SELECT FROM parked_events AS p WHERE p.stage = $1 AND p.order_id = o.order_id)"#,
+        stage,
+        &orders,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(OrderId).collect())
+}
+
+/// The orders that must not be tried at this stage just now, at most `most` of them.
+pub async fn resting_orders(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<Uuid>> {
+    sqlx::query_scalar!(
+        "SELECT DISTINCT order_id FROM parked_events
+         WHERE stage = $1 AND (next_attempt_at IS NULL OR next_attempt_at > db_clock()) LIMIT $2",
+        stage,
+        most,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Holds events that failed, or counts one more failure of those held already. Each failure makes the next pause longer; after
+/// the last one there is none. Returns the events that are parked now.
+pub async fn hold_failed(tx: &mut PgConnection, stage: &str, failed: &[(&Event, &str)]) -> sqlx::Result<Vec<EventId>> {
+    let mut parked = Vec::new();
+    for (event, why) in failed {
+        let is_parked = sqlx::query_scalar!(
+            r#"INSERT INTO parked_events AS p
+                   (stage, event_id, day, order_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, db_clock() + interval '1 s')
+               ON CONFLICT (stage, event_id) DO UPDATE
+                   SET attempts = p.attempts + 1, error = EXCLUDED.error,
+                       next_attempt_at = CASE WHEN p.attempts + 1 < $10 THEN db_clock() + power(2, p.attempts) * interval '1 s' END
+               RETURNING next_attempt_at IS NULL AS "is_parked!""#,
+            stage,
+            event.id.0,
+            event.day,
+            event.order.0,
+            event.sequence,
+            &event.kind,
+            &event.payload,
+            event.occurred_at,
+            why,
+            ATTEMPTS_MAX,
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        if is_parked {
+            parked.push(event.id);
+        }
+    }
+    Ok(parked)
+}
+
+/// Puts events behind the held one of their order.
+pub async fn hold_behind(tx: &mut PgConnection, stage: &str, behind: &[&Event]) -> sqlx::Result<()> {
+    let ids: Vec<Uuid> = behind.iter().map(|event| event.id.0).collect();
+    let days: Vec<Date> = behind.iter().map(|event| event.day).collect();
+    let orders: Vec<Uuid> = behind.iter().map(|event| event.order.0).collect();
+    let sequences: Vec<i32> = behind.iter().map(|event| event.sequence).collect();
+    let kinds: Vec<&str> = behind.iter().map(|event| event.kind.as_str()).collect();
+    let payloads: Vec<&str> = behind.iter().map(|event| event.payload.as_str()).collect();
+    let times: Vec<OffsetDateTime> = behind.iter().map(|event| event.occurred_at).collect();
+    sqlx::query!(
+        "INSERT INTO parked_events (stage, event_id, day, order_id, sequence, type, payload, occurred_at, attempts, next_attempt_at)
+         SELECT $1, event_id, day, order_id, sequence, type, payload, occurred_at, 0, db_clock()
+         FROM unnest($2::uuid[], $3::date[], $4::uuid[], $5::int[], $6::text[], $7::text[], $8::timestamptz[])
+             AS b(event_id, day, order_id, sequence, type, payload, occurred_at)
+         ON CONFLICT DO NOTHING",
+        stage,
+        &ids,
+        &days,
+        &orders,
+        &sequences,
+        &kinds as &[&str],
+        &payloads as &[&str],
+        &times,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// The first held event of each order, where its time has come: at most `most`.
+pub async fn due(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<Parked>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT p.stage, p.event_id, p.day, p.order_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
+                  p.next_attempt_at
+           FROM parked_events AS p
+           WHERE p.stage = $1 AND p.next_attempt_at <= db_clock()
+             AND NOT EXISTS (
+                 SELECT FROM parked_events AS first
+                 WHERE first.stage = p.stage AND first.order_id = p.order_id AND first.sequence < p.sequence
+             )
+           ORDER BY p.next_attempt_at LIMIT $2"#,
+        stage,
+        most,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(Row::parked).collect())
+}
+
+/// Puts the next try off, without counting the last one.
+pub async fn postpone(tx: &mut PgConnection, stage: &str, event: EventId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE parked_events SET next_attempt_at = db_clock() + interval '5 s' WHERE stage = $1 AND event_id = $2",
+        stage,
+        event.0,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Events that came through leave.
+pub async fn release(tx: &mut PgConnection, stage: &str, events: &[EventId]) -> sqlx::Result<()> {
+    let ids: Vec<Uuid> = events.iter().map(|event| event.0).collect();
+    sqlx::query!("DELETE FROM parked_events WHERE stage = $1 AND event_id = ANY($2)", stage, &ids).execute(tx).await?;
+    Ok(())
+}
+
+/// What is parked, the longest held first, and then what waits behind it.
+pub async fn listed(connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<Parked>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "SELECT stage, event_id, day, order_id, sequence, type AS kind, payload, occurred_at, attempts, error, next_attempt_at
+         FROM parked_events ORDER BY next_attempt_at IS NOT NULL, held_at, sequence LIMIT $1",
+        most,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(Row::parked).collect())
+}
+
+pub(super) async fn redrive(tx: &mut PgConnection, stage: Option<&str>, event: Option<EventId>) -> sqlx::Result<u64> {
+    let redriven = sqlx::query!(
+        "UPDATE parked_events SET attempts = 1, next_attempt_at = db_clock()
+         WHERE next_attempt_at IS NULL AND ($1::text IS NULL OR stage = $1) AND ($2::uuid IS NULL OR event_id = $2)",
+        stage,
+        event.map(|event| event.0),
+    )
+    .execute(tx)
+    .await?;
+    Ok(redriven.rows_affected())
+}
+
+/// Whether an event of this day is held anywhere.
+pub async fn holds_any(connection: &mut PgConnection, day: Date) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"SELECT EXISTS (SELECT FROM parked_events WHERE day = $1) AS "held!""#, day)
+        .fetch_one(connection)
+        .await
+}
+
+struct Row {
+    stage: String,
+    event_id: Uuid,
+    day: Date,
+    order_id: Uuid,
+    sequence: i32,
+    kind: String,
+    payload: String,
+    occurred_at: OffsetDateTime,
+    attempts: i32,
+    error: Option<String>,
+    next_attempt_at: Option<OffsetDateTime>,
+}
+
+impl Row {
+    fn parked(self) -> Parked {
+        Parked {
+            stage: self.stage,
+            event: Event {
+                id: EventId(self.event_id),
+                day: self.day,
+                order: OrderId(self.order_id),
+                sequence: self.sequence,
+                kind: self.kind,
+                payload: self.payload,
+                occurred_at: self.occurred_at,
+            },
+            attempts: self.attempts,
+            error: self.error,
+            parked: self.next_attempt_at.is_none(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The receipt of an order, made from its event and from nothing else.
+//!
+//! Promise: the same event makes the same mail, byte for byte, in any process and on any day: the mail service compares them
+//! under the event's id. So there is no time, no minted id and no price list in here; whoever changes the wording changes it
+//! for events not sent yet, and a second send of an older one may be told that its key was used for another mail.
+
+use std::fmt::Write as _;
+
+use super::Mail;
+use crate::{ids::EventId, wire::event::OrderCreated};
+
+/// The event's payload is not one a receipt can be made from, today or later.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no receipt can be made from this event: {0}")]
+pub struct Unreadable(String);
+
+/// The receipt for an `order.created`.
+pub fn of_order_created(event: EventId, payload: &str) -> Result<Mail, Unreadable> {
+    let order: OrderCreated = serde_json::from_str(payload).map_err(|error| Unreadable(error.to_string()))?;
+    let currency = order.currency.to_uppercase();
+    let amount = |minor: i64| format!("{}.{:02} {currency}", minor / 100, minor % 100);
+    let mut text = format!("Thank you for your order {}.\n\n", order.order_id);
+    for line in &order.lines {
+        let sum = line.quantity.saturating_mul(line.unit_price);
+        // Writing to a string cannot fail.
+        let _written = writeln!(text, "{} x {}: {}", line.quantity, line.sku, amount(sum));
+    }
+    let _written = write!(text, "\nTotal: {}\n", amount(order.total));
+    Ok(Mail {
+        key: event,
+        to: format!("customer-{}@example.com", order.customer_id),
+        subject: format!("Your order {}", order.order_id),
+        text,
+        tags: vec![("event_id", event.to_string()), ("order_id", order.order_id.to_string())],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAYLOAD: &str = r#"{"order_id":"01890a5d-ac96-774b-bcce-b302099a8057","customer_id":42,
+        "charge_id":"01890a5d-ac96-774b-bcce-b302099a8058","gateway_id":"pi_1",
+        "lines":[{"sku":"grinder","quantity":1,"unit_price":4299},{"sku":"cup","quantity":3,"unit_price":890}],
+        "total":6969,"currency":"eur"}"#;
+
+    fn event() -> EventId {
+        "01890a5d-ac96-774b-bcce-b302099a8059".parse().unwrap()
+    }
+
+    #[test]
+    fn a_receipt_names_the_order_its_lines_and_its_total() {
+        let mail = of_order_created(event(), PAYLOAD).unwrap();
+        assert_eq!(mail.to, "customer-42@example.com");
+        assert_eq!(mail.subject, "Your order 01890a5d-ac96-774b-bcce-b302099a8057");
+        assert_eq!(
+            mail.text,
+            "Thank you for your order 01890a5d-ac96-774b-bcce-b302099a8057.\n\n\
+             1 x grinder: 42.99 EUR\n3 x cup: 26.70 EUR\n\nTotal: 69.69 EUR\n"
+        );
+        assert_eq!(mail.tags[0], ("event_id", event().to_string()));
+    }
+
+    #[test]
+    fn one_event_makes_one_mail_however_its_payload_is_written() {
+        let other_order = r#"{"total":6969,"lines":[{"unit_price":4299,"quantity":1,"sku":"grinder"},
+            {"unit_price":890,"sku":"cup","quantity":3}],"currency":"eur","customer_id":42,"gateway_id":"pi_1",
+            "charge_id":"01890a5d-ac96-774b-bcce-b302099a8058","order_id":"01890a5d-ac96-774b-bcce-b302099a8057"}"#;
+        let (one, other) =
+            (of_order_created(event(), PAYLOAD).unwrap(), of_order_created(event(), other_order).unwrap());
+        assert_eq!(one.body(), other.body());
+        // Written down: a send of yesterday's and one of today's meet at the mail service.
+        assert_eq!(
+            String::from_utf8(one.body()).unwrap(),
+            concat!(
+                r#"{"from":"Checkout <receipts@checkout.example>","to":"customer-42@example.com","#,
+                r#""subject":"Your order 01890a5d-ac96-774b-bcce-b302099a8057","#,
+                r#""text":"Thank you for your order 01890a5d-ac96-774b-bcce-b302099a8057.\n\n"#,
+                r#"1 x grinder: 42.99 EUR\n3 x cup: 26.70 EUR\n\nTotal: 69.69 EUR\n","#,
+                r#""tags":[{"name":"event_id","value":"01890a5d-ac96-774b-bcce-b302099a8059"},"#,
+                r#"{"name":"order_id","value":"01890a5d-ac96-774b-bcce-b302099a8057"}]}"#
+            )
+        );
+    }
+
+    #[test]
+    fn an_event_that_tells_no_order_makes_no_receipt() {
+        for wrong in ["", "{}", "[]", &PAYLOAD.replace("4299", "\"42.99\""), &PAYLOAD.replace("\"total\":6969,", "")] {
+            assert!(of_order_created(event(), wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! An event as it travels: from the outbox through the log to whoever consumes it. The same id everywhere, however often.
+
+use serde::{Deserialize, Serialize};
+use time::{Date, OffsetDateTime};
+
+use super::order::Line;
+use crate::ids::{ChargeId, CustomerId, EventId, OrderId};
+
+/// What happened, to whom it matters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// What every later party dedupes by.
+    pub id: EventId,
+    /// UTC day on which it happened: the partition that remembers it, at every stage.
+    pub day: Date,
+    pub order: OrderId,
+    /// Position among the order's events, from 1.
+    pub sequence: i32,
+    pub kind: String,
+    /// JSON text, by `kind`.
+    pub payload: String,
+    pub occurred_at: OffsetDateTime,
+}
+
+/// An order was placed and paid.
+pub const ORDER_CREATED: &str = "order.created";
+
+/// The payload of [`ORDER_CREATED`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderCreated {
+    pub order_id: OrderId,
+    pub customer_id: CustomerId,
+    pub charge_id: ChargeId,
+    /// The gateway's payment intent.
+    pub gateway_id: String,
+    pub lines: Vec<Line>,
+    /// Minor units.
+    pub total: i64,
+    pub currency: String,
+}
