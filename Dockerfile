@@ -2,8 +2,9 @@
 FROM rust:1-slim-bookworm AS builder
 WORKDIR /src
 COPY . .
+# Without the feature `classroom`: no crash point is in this image.
 # Queries were checked against the schema when .sqlx/ was written, so no database is needed here.
-RUN cargo build --release --locked --bin checkout
+RUN cargo build --release --locked --no-default-features --bin checkout
 
 FROM debian:bookworm-slim
 # A payment gateway that is not a mock is reached over TLS, and its certificate must be checked against something.

@@ -43,6 +43,9 @@ pub mod ids;
 pub mod money;
 pub mod wire;
 
+// Where a process can be made to die, for tests; nothing in production.
+pub mod crash_point;
+
 // The way to PostgreSQL: pools, transactions, group commit, and a server of our own where there is none.
 pub mod database;
 

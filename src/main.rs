@@ -76,6 +76,12 @@ enum Role {
     /// Looks after an embedded server on behalf of the process that holds its stdin.
     #[command(hide = true)]
     Guardian(GuardianArgs),
+    /// Lists the points at which a process can be made to die, stop or wait (CHECKOUT_CRASH=<name>:<action>[:<nth>]).
+    #[cfg(feature = "classroom")]
+    #[command(
+        after_help = "Example:\n  CHECKOUT_CRASH=charge.answered:kill checkout api    # dies with the first charge's answer in hand"
+    )]
+    CrashPoints,
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +143,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 }
 
 async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "classroom")]
+    checkout::crash_point::arm_from_environment()?;
     let role = cli.role.unwrap_or(Role::Demo(cli.demo));
     let stop = stop::token()?;
     match role {
@@ -148,6 +156,11 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
         Role::Console(args) => checkout::console::run(args, stop).await,
         Role::Guardian(args) => guardian::run(args, stop).await,
         Role::Token(args) => token(&args),
+        #[cfg(feature = "classroom")]
+        Role::CrashPoints => {
+            print!("{}", checkout::crash_point::listing());
+            Ok(())
+        }
         Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
         Role::Review(args) => desk::review(args, running_demo).await,
     }?;

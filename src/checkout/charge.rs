@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::{SETTLE_RESERVE_MS, Timing},
+    crash_point::crash_point,
     gateway::{ChargeRequest, Lookup, Outcome, client::GatewayClient},
     idempotency::record::Claim,
 };
@@ -80,7 +81,9 @@ pub enum Charged {
 pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequest, limits: Limits) -> Charged {
     let mut maybe_sent = claim.maybe_sent;
     if maybe_sent {
-        match gateway.lookup(request, limits.created_since_s, time_left(limits, 0.5)).await {
+        let found = gateway.lookup(request, limits.created_since_s, time_left(limits, 0.5)).await;
+        crash_point!(RecoveryLookedUp);
+        match found {
             Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Declined { .. })) => {
                 return Charged::Known(outcome);
             }
@@ -100,7 +103,9 @@ pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequ
             break;
         }
         let share = if send == SENDS_MAX { 1.0 } else { FIRST_SEND_SHARE };
+        crash_point!(ChargeBeforeSend);
         outcome = gateway.charge(request, time_left(limits, share)).await.sticky(maybe_sent);
+        crash_point!(ChargeAnswered);
         match &outcome {
             Outcome::Approved { .. } | Outcome::Declined { .. } | Outcome::Misconfigured { .. } => break,
             Outcome::Unknown { frozen: true, .. } => break,

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::Checkout;
 use crate::{
     config::Timing,
+    crash_point::crash_point,
     database::{
         self,
         group_commit::{Batch, NoVerdict},
@@ -181,6 +182,7 @@ impl Batch for Claims {
             take_overs.sort_unstable_by_key(|(digest, ..)| *digest);
             taken = claim_store::take_over(&mut tx, &take_overs, self.lease).await?;
         }
+        crash_point!(ClaimBeforeCommit);
         tx.commit().await?;
 
         let outcomes = requests.iter().zip(decisions).map(|(request, decision)| match decision {

@@ -14,6 +14,7 @@ use super::{
     shield::Place,
 };
 use crate::{
+    crash_point::crash_point,
     idempotency::{
         fingerprint::Fingerprints,
         key::Scope,
@@ -53,6 +54,7 @@ pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option
     let admission = admit(&attempt.order, place.as_ref());
     let request = claim_request(&attempt, admission.as_ref().ok())?;
 
+    crash_point!(OrderBeforeClaim);
     let claim = match claim(checkout, &request).await {
         Ok(ClaimOutcome::Execute(claim) | ClaimOutcome::Resume(claim)) => claim,
         Ok(ClaimOutcome::Replay(response)) => return Ok(Reply::Replayed(response)),
@@ -66,7 +68,10 @@ pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option
         Err(doubtful @ NoClaim::Doubtful(_)) => return Ok(in_doubt(&doubtful)),
     };
 
-    match finish(checkout, claim, asked_at).await? {
+    crash_point!(OrderClaimed);
+    let finished = finish(checkout, claim, asked_at).await?;
+    crash_point!(OrderBeforeReply);
+    match finished {
         Finished::Answered(response) => Ok(Reply::Fresh(response)),
         Finished::Open(problem) => Ok(Reply::Problem(problem)),
         Finished::Fenced => what_the_other_owner_answered(checkout, &attempt.scope).await,

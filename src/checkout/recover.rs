@@ -11,6 +11,7 @@ use super::{
     finish::{Finished, finish},
 };
 use crate::{
+    crash_point::crash_point,
     database,
     idempotency::{claim_store, record::Claim},
 };
@@ -51,6 +52,9 @@ async fn take_over_due(checkout: &Checkout) -> anyhow::Result<Vec<Claim>> {
     let lease = Duration::from_millis(checkout.timing.lease_ms);
     let claims = claim_store::take_over_due(&mut tx, ROUND_MAX, lease).await.context("looking for what is due")?;
     tx.commit().await?;
+    if !claims.is_empty() {
+        crash_point!(RecoveryTakenOver);
+    }
     Ok(claims)
 }
 
@@ -58,6 +62,7 @@ async fn recovered(checkout: &Checkout, claim: Claim, asked_at: Instant) -> Opti
     let (digest, fence) = (claim.digest, claim.fence);
     match finish(checkout, claim, asked_at).await {
         Ok(finished) => {
+            crash_point!(RecoveryFinished);
             let (status, detail) = match &finished {
                 Finished::Answered(response) => (response.status, ""),
                 Finished::Open(problem) => (problem.code.status(), problem.detail.as_str()),

@@ -8,6 +8,7 @@ use sqlx::PgPool;
 use super::Checkout;
 use crate::{
     charges::{self, store::NewCharge},
+    crash_point::crash_point,
     database::{
         self,
         group_commit::{Batch, NoVerdict},
@@ -125,7 +126,9 @@ impl Batch for Endings {
         let missed: Vec<&Claim> =
             sorted.iter().map(|settlement| &settlement.claim).filter(|claim| !ended.contains(&owner(claim))).collect();
         let done_before = if missed.is_empty() { HashSet::new() } else { ended_by_us(&mut tx, &missed).await? };
+        crash_point!(SettleBeforeCommit);
         tx.commit().await?;
+        crash_point!(SettleCommitted);
 
         let done = |claim| ended.contains(&owner(claim)) || done_before.contains(&owner(claim));
         Ok(settlements.iter().map(|s| if done(&s.claim) { Settled::Done } else { Settled::Fenced }).collect())

@@ -7,6 +7,8 @@ use anyhow::Context;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool};
 use time::{Date, Duration, macros::format_description};
 
+use crate::crash_point::crash_point;
+
 /// Days that are made in advance: a weekend with every worker down, and one more.
 pub const AHEAD_DAYS: i64 = 3;
 
@@ -67,6 +69,7 @@ async fn maintain_alone(
         let day = today + Duration::days(ahead);
         if !attached.contains(&day) {
             days.make(connection, day).await.with_context(|| format!("making {} of {day}", days.table))?;
+            crash_point!(MaintenanceDayMade);
             maintained.made.push(day);
         }
     }
@@ -183,11 +186,11 @@ impl ByDay {
     /// the drop nothing can become needed: new rows belong to today, and what was final stays final.
     async fn drop_day(self, connection: &mut PgConnection, day: Date) -> sqlx::Result<()> {
         let (table, name) = (self.table, self.name_of(day));
-        for statement in
-            [format!("ALTER TABLE {table} DETACH PARTITION {name} CONCURRENTLY"), format!("DROP TABLE {name}")]
-        {
-            connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
-        }
+        let detach = format!("ALTER TABLE {table} DETACH PARTITION {name} CONCURRENTLY");
+        crash_point!(MaintenanceBeforeDetach);
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(detach))).await?;
+        crash_point!(MaintenanceDetached);
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {name}")))).await?;
         Ok(())
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! No delay is ever added: a lane that is free takes what is there, be it one item or [`limit`](Limits::batch). Under load
 //! the queue fills while a transaction runs, and the batches grow by themselves. Items are answered only after their
-//! transaction committed; a batch that fails is run again item by item, so that one bad item fails alone.
+//! transaction committed. A batch that lost a race is run again as it is; one that fails otherwise is run item by item, so that
+//! one bad item fails alone.
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
@@ -12,6 +13,9 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 /// Longest that a lane waits for a transaction: longer than the server's own time-outs, which end everything but silence.
 /// The transaction is not cancelled (see [`super::begin`]), only left to itself; who asks again recognises its work.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// How often a batch is run that the server rolls back for no fault of its own, before its caller is told.
+const RACES_MAX: usize = 3;
 
 /// What a queue feeds: a transaction over a slice.
 pub trait Batch: Send + Sync + 'static {
@@ -104,7 +108,7 @@ async fn lane<B: Batch>(batch: Arc<B>, queue: Arc<Mutex<mpsc::Receiver<Waiting<B
         }
         let (items, answers): (Vec<_>, Vec<_>) = taken.into_iter().map(|w| (w.item, w.answer)).unzip();
         let items = Arc::new(items);
-        match run_all(&batch, &items, 0..items.len()).await {
+        match run_whole(&batch, &items).await {
             Ok(verdicts) => {
                 for (answer, verdict) in answers.into_iter().zip(verdicts) {
                     // A receiver that is gone belongs to a request that was given up; its work is committed all the same.
@@ -114,6 +118,24 @@ async fn lane<B: Batch>(batch: Arc<B>, queue: Arc<Mutex<mpsc::Receiver<Waiting<B
             Err(error) => run_apart(&batch, error, &items, answers).await,
         }
     }
+}
+
+/// The whole batch, and again while the server says that it lost a race: nothing of it was committed, and no item is to blame.
+async fn run_whole<B: Batch>(batch: &Arc<B>, items: &Arc<Vec<B::Item>>) -> sqlx::Result<Vec<B::Verdict>> {
+    for _ in 1..RACES_MAX {
+        match run_all(batch, items, 0..items.len()).await {
+            Err(error) if lost_a_race(&error) => {
+                tracing::warn!(%error, items = items.len(), "a transaction runs again")
+            }
+            ran => return ran,
+        }
+    }
+    run_all(batch, items, 0..items.len()).await
+}
+
+/// A serialization failure or a deadlock, in PostgreSQL's codes.
+fn lost_a_race(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|refused| refused.code()).is_some_and(|code| matches!(&*code, "40001" | "40P01"))
 }
 
 /// After a failed batch. If one of its items may be to blame they are run one by one, so that a bad item fails alone. If the

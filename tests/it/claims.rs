@@ -341,6 +341,7 @@ async fn a_claim_that_waited_across_midnight_sees_yesterdays_record() {
 /// Eight claimers fight over the same keys while the database's clock passes midnight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_unique_across_midnight_under_concurrent_claims() {
+    let _machine = crate::support::MACHINE.write().await;
     const KEYS: usize = 400;
     let (pool, claims, _) = open().await;
     let to_midnight: f64 = sqlx::query_scalar(

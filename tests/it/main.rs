@@ -3,6 +3,8 @@
 mod audit;
 mod claims;
 mod console;
+mod crash_matrix;
+mod crash_points;
 mod delivery;
 mod demo;
 mod embedded_cluster;
@@ -15,6 +17,7 @@ mod gateway_webhook_faults;
 mod gateway_webhooks;
 mod gateway_world;
 mod hang_ups;
+mod lost_races;
 mod mail;
 mod mail_client;
 mod mail_world;

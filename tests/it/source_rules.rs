@@ -24,7 +24,7 @@ const ROOMS: [&str; 12] = [
 ];
 /// What joins the rooms. Neither knows the other: they meet in the outbox.
 const STORIES: [&str; 2] = ["checkout", "delivery"];
-const VALUES: [&str; 5] = ["config", "database", "ids", "money", "wire"];
+const VALUES: [&str; 6] = ["config", "crash_point", "database", "ids", "money", "wire"];
 /// What is another company, and so may know nothing of ours, nor of each other, but the knobs and the port.
 const OTHER_COMPANIES: [&str; 2] = ["mock_gateway", "mock_mail"];
 

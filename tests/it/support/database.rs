@@ -1,12 +1,15 @@
 //! A database per test, cloned from one that was migrated once. The server is ours, durable, and ends with this process:
 //! a test binary has no hook for its end, but its guardian notices.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
 use checkout::{
     checkout::upkeep,
     config::Timing,
-    database::embedded::{Cluster, ClusterOptions, Lifetime},
+    database::embedded::{Cluster, ClusterOptions, DataFolder, Lifetime},
 };
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection, PgPool,
@@ -28,6 +31,8 @@ static DATABASES: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct TestDatabase {
     pub(crate) name: String,
     pub(crate) url: String,
+    /// The cluster's folder, of a server that a test has to itself.
+    folder: Option<Arc<DataFolder>>,
 }
 
 impl TestDatabase {
@@ -41,7 +46,18 @@ impl TestDatabase {
             .await
             .expect("clone the template");
         connection.close().await.expect("close");
-        Self { url: cluster.url(&name), name }
+        Self { url: cluster.url(&name), name, folder: None }
+    }
+
+    /// An empty database on a server of the test's own: whoever connects first brings the schema.
+    pub(crate) async fn create_on(cluster: &Cluster, name: &str) -> Self {
+        cluster.create_database(name).await.expect("a database");
+        Self { url: cluster.url(name), name: name.to_owned(), folder: Some(Arc::clone(cluster.folder())) }
+    }
+
+    /// Of a server of the test's own, the first process.
+    pub(crate) fn server_pid(&self) -> Option<u32> {
+        self.folder.as_ref()?.server_pid()
     }
 
     /// A pool of the test's own, beside those of the processes it starts.

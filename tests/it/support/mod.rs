@@ -4,6 +4,8 @@ mod database;
 mod process;
 mod shop;
 
+use tokio::sync::RwLock;
+
 pub(crate) use self::{
     database::{TestDatabase, keep_days, usual_timing},
     process::{Process, is_running, wait_for, wait_until},
@@ -12,6 +14,27 @@ pub(crate) use self::{
 
 /// The program under test.
 pub(crate) const CHECKOUT: &str = env!("CARGO_BIN_EXE_checkout");
+
+/// Who works the machine hard shares this; who has an appointment with the clock has it alone, and the others wait meanwhile.
+pub(crate) static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// Plays one part of a test on a thread and a runtime of its own, beside others that also wait for processes to start. A part
+/// that panics ends alone; its words are the error.
+pub(crate) async fn apart<T, F>(part: impl FnOnce() -> F + Send + 'static) -> Result<T, String>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let played = tokio::task::spawn_blocking(move || runtime().expect("a runtime").block_on(part()));
+    played.await.map_err(|broken| match broken.try_into_panic() {
+        Ok(panic) => match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+            (Some(words), _) => words.clone(),
+            (None, words) => words.copied().unwrap_or("it panicked without words").to_owned(),
+        },
+        Err(cancelled) => cancelled.to_string(),
+    })
+}
 
 /// The provider is the whole process's, so the first test that needs one installs it for all.
 pub(crate) fn install_tls_provider() {

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Process {
     child: Child,
     /// Each line the child wrote to stdout, as it came.
-    stdout: mpsc::Receiver<String>,
+    stdout: Mutex<mpsc::Receiver<String>>,
     stderr: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
 }
@@ -42,6 +42,11 @@ impl Process {
     pub(crate) fn role(role: &str, arguments: &[&str], environment: &[(&str, &str)]) -> (Self, String) {
         let mut command = Self::command(&[role, "--listen", "127.0.0.1:0"]);
         command.args(arguments).envs(environment.iter().copied());
+        Self::listening(command)
+    }
+
+    /// Starts a role and returns once it listens, and where.
+    pub(crate) fn listening(command: Command) -> (Self, String) {
         let process = Self::spawn(command);
         let url = process.line_with("listening on ").split_off("listening on ".len());
         (process, url)
@@ -69,7 +74,7 @@ impl Process {
                 line.clear();
             }
         });
-        Self { child, stdout, stderr, reader: Some(reader) }
+        Self { child, stdout: Mutex::new(stdout), stderr, reader: Some(reader) }
     }
 
     /// Waits for a line on stdout that contains `text`.
@@ -77,7 +82,7 @@ impl Process {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.stdout.recv_timeout(left) {
+            match self.stdout.lock().expect("the only reader").recv_timeout(left) {
                 Ok(line) if line.contains(text) => return line,
                 Ok(_) => {}
                 Err(_) => panic!("no `{text}` on stdout; stderr: {}", self.stderr()),
@@ -107,6 +112,17 @@ impl Process {
 
     pub(crate) fn resume(&self) {
         assert!(send(self.pid(), Signal::Continue), "resume {}", self.pid());
+    }
+
+    /// SIGSTOP has struck, whoever sent it.
+    pub(crate) fn is_paused(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("wait")
     }
 
     /// SIGTERM, and the status it ends with.

@@ -1,7 +1,7 @@
 //! A whole shop for a test: its own database, its own gateway and mail service, a real api and, where wanted, a real worker. Every test that
 //! opens one closes it with [`Shop::close`], which audits database and ledger.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use checkout::{
     audit::{self, AuditOptions, Report},
@@ -27,6 +27,13 @@ pub(crate) struct Opening {
     pub(crate) worker: bool,
     /// Further flags of the api and the worker.
     pub(crate) flags: Vec<&'static str>,
+    /// Further environment of the two, by name and value.
+    pub(crate) environment: Vec<(&'static str, &'static str)>,
+    /// What is armed in the first api and the first worker, as `CHECKOUT_CRASH` says it. Later ones are unharmed.
+    pub(crate) api_crash: String,
+    pub(crate) worker_crash: String,
+    /// A database elsewhere than on the server that all tests share.
+    pub(crate) database: Option<TestDatabase>,
 }
 
 #[derive(Debug)]
@@ -56,6 +63,19 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// `None`: the connection ended before the answer did.
+    pub(crate) async fn read(answer: reqwest::Response) -> Option<Self> {
+        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Some(Self {
+            status: answer.status().as_u16(),
+            replayed: header("idempotent-replayed").as_deref() == Some("true"),
+            location: header("location"),
+            retry_after_s: header("retry-after").and_then(|wait| wait.parse().ok()),
+            content_type: header("content-type"),
+            body: answer.bytes().await.ok()?.to_vec(),
+        })
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.text()))
     }
@@ -98,15 +118,20 @@ impl Shop {
         Self::open_with(Opening { gateway_in_memory: true, ..Opening::default() }).await
     }
 
-    pub(crate) async fn open_with(opening: Opening) -> Self {
+    pub(crate) async fn open_with(mut opening: Opening) -> Self {
         install_tls_provider();
-        let database = TestDatabase::create().await;
+        let database = match opening.database.take() {
+            Some(elsewhere) => elsewhere,
+            None => TestDatabase::create().await,
+        };
         let pool = database.pool().await;
         let in_memory = opening.gateway_in_memory;
         let (gateway, gateway_url) = start_company("gateway", &database, in_memory, "127.0.0.1:0");
         let (mail, mail_url) = start_company("mail", &database, in_memory, "127.0.0.1:0");
-        let (api, api_url) = start_role("api", &database, &gateway_url, &mail_url, &opening.flags);
-        let worker = opening.worker.then(|| start_role("worker", &database, &gateway_url, &mail_url, &opening.flags).0);
+        let start =
+            |role, crash| Process::listening(command_of(role, &database, &gateway_url, &mail_url, &opening, crash));
+        let (api, api_url) = start("api", &opening.api_crash);
+        let worker = opening.worker.then(|| start("worker", &opening.worker_crash).0);
         let http = reqwest::Client::builder()
             .no_proxy()
             .retry(reqwest::retry::never())
@@ -236,13 +261,27 @@ impl Shop {
     }
 
     pub(crate) fn start_worker(&mut self) {
-        let Self { database, gateway_url, mail_url, .. } = &*self;
-        self.worker = Some(start_role("worker", database, gateway_url, mail_url, &self.opening.flags).0);
+        self.worker = Some(Process::listening(self.command_of("worker", "")).0);
+    }
+
+    /// Starts a worker that does not live long enough to listen.
+    pub(crate) fn start_doomed_worker(&mut self, crash: &str) {
+        self.worker = Some(Process::spawn(self.command_of("worker", crash)));
     }
 
     pub(crate) fn restart_api(&mut self) {
-        let Self { database, gateway_url, mail_url, .. } = &*self;
-        (self.api, self.api_url) = start_role("api", database, gateway_url, mail_url, &self.opening.flags);
+        drop(self.replace_api());
+    }
+
+    /// Starts another api, where clients go from now on, and returns the old one as it is.
+    pub(crate) fn replace_api(&mut self) -> Process {
+        let (api, api_url) = Process::listening(self.command_of("api", ""));
+        self.api_url = api_url;
+        std::mem::replace(&mut self.api, api)
+    }
+
+    fn command_of(&self, role: &str, crash: &str) -> Command {
+        command_of(role, &self.database, &self.gateway_url, &self.mail_url, &self.opening, crash)
     }
 
     /// Starts the gateway again where it was: the others know its address.
@@ -300,16 +339,7 @@ pub(crate) async fn set_clock(pool: &PgPool, offset: &str) {
 }
 
 pub(crate) async fn answer(request: reqwest::RequestBuilder) -> Answer {
-    let answer = request.send().await.expect("an answer");
-    let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    Answer {
-        status: answer.status().as_u16(),
-        replayed: header("idempotent-replayed").as_deref() == Some("true"),
-        location: header("location"),
-        retry_after_s: header("retry-after").and_then(|wait| wait.parse().ok()),
-        content_type: header("content-type"),
-        body: answer.bytes().await.expect("a whole answer").to_vec(),
-    }
+    Answer::read(request.send().await.expect("an answer")).await.expect("a whole answer")
 }
 
 /// The gateway or the mail service.
@@ -320,24 +350,25 @@ fn start_company(role: &str, database: &TestDatabase, in_memory: bool, listen: &
     } else {
         command.env("DATABASE_URL", &database.url);
     }
-    let process = Process::spawn(command);
-    let url = process.line_with("listening on ").split_off("listening on ".len());
-    (process, url)
+    Process::listening(command)
 }
 
-fn start_role(
+fn command_of(
     role: &str,
     database: &TestDatabase,
     gateway_url: &str,
     mail_url: &str,
-    flags: &[&str],
-) -> (Process, String) {
-    let environment = [
+    opening: &Opening,
+    crash: &str,
+) -> Command {
+    let mut command = Process::command(&[role, "--listen", "127.0.0.1:0"]);
+    command.args(&opening.flags).envs(opening.environment.iter().copied()).envs([
         ("DATABASE_URL", database.url.as_str()),
         ("CHECKOUT_GATEWAY_URL", gateway_url),
         ("CHECKOUT_MAIL_URL", mail_url),
         ("CHECKOUT_SECRET", SECRET),
         ("CHECKOUT_CONNECTIONS", "6"),
-    ];
-    Process::role(role, flags, &environment)
+        ("CHECKOUT_CRASH", crash),
+    ]);
+    command
 }
