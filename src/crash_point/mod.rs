@@ -29,7 +29,9 @@ macro_rules! crash_point {
 /// Marks a crash point; in this build there are none.
 #[cfg(not(feature = "classroom"))]
 macro_rules! crash_point {
-    ($point:ident) => {};
+    ($point:ident) => {
+        ()
+    };
 }
 
 pub(crate) use crash_point;

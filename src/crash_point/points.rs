@@ -41,19 +41,19 @@ crash_points! {
     MaintenanceDetached "maintenance.detached" "An old day is detached, and no look at the parent finds it; its table still exists."
 
     RelayTaken "relay.taken" "Unsent events are in the relay's hands; none was sent."
-    RelaySent "relay.sent" "The broker has been sent the events; it has not acknowledged them."
-    RelayBeforeMark "relay.before_mark" "The broker has acknowledged the events; none is marked as sent."
+    RelaySent "relay.sent" "The events are appended to the log in an open transaction: the log has not acknowledged them."
+    RelayBeforeMark "relay.before_mark" "The log has acknowledged the events; none is marked as sent."
     RelayMarked "relay.marked" "The events are marked as sent, and that is committed."
 
     LedgerRead "ledger.read" "An event was delivered to the ledger; nothing is written."
-    LedgerEffect "ledger.effect" "The entries are written in an open transaction; the event does not count as processed yet."
-    LedgerBeforeCommit "ledger.before_commit" "Entries and inbox row are written in an open transaction; neither is true yet."
-    LedgerBeforeAck "ledger.before_ack" "The entries are committed; the broker still thinks that the event is open."
+    LedgerEffect "ledger.effect" "The entries are made out; nothing of them is written."
+    LedgerBeforeCommit "ledger.before_commit" "Entries and the mark as processed are written in an open transaction; neither is true yet."
+    LedgerBeforeAck "ledger.before_ack" "The entries are committed; the event is not acknowledged, and will be read again."
 
     ReceiptsRead "receipts.read" "An event was delivered to the receipts; no mail was sent."
     ReceiptsSent "receipts.sent" "The mail service has accepted the receipt; nothing of it is written down."
-    ReceiptsBeforeCommit "receipts.before_commit" "The receipt is recorded in an open transaction; that is not true yet."
-    ReceiptsBeforeAck "receipts.before_ack" "The receipt is committed as sent; the broker still thinks that the event is open."
+    ReceiptsBeforeCommit "receipts.before_commit" "The receipt is recorded and marked as processed in an open transaction; neither is true yet."
+    ReceiptsBeforeAck "receipts.before_ack" "The receipt is committed as sent; the event is not acknowledged, and will be read again."
 
     ReconcileBeforeRefund "reconcile.before_refund" "A charge nobody knows was found and its refund decided; not a byte of it has left."
     ReconcileRefunded "reconcile.refunded" "The gateway has refunded the charge; nothing of it is written down."

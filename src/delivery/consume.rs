@@ -40,6 +40,19 @@ pub enum NoEffect {
     Unavailable { why: String },
 }
 
+/// Where a batch is on its way through a consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Fetched; nothing has happened.
+    Read,
+    /// The effect outside the database has happened, and is not written down.
+    Made,
+    /// Written in an open transaction.
+    BeforeCommit,
+    /// Committed and not acknowledged.
+    BeforeAck,
+}
+
 /// What an event does at the end of its way.
 pub trait Effect: Send + Sync {
     /// What has to be written down in the transaction.
@@ -47,6 +60,9 @@ pub trait Effect: Send + Sync {
 
     /// The consumer's name: of its leases, its offsets, its processed events.
     fn consumer(&self) -> &'static str;
+
+    /// Told where its events are: for crash points, which each consumer has of its own.
+    fn at(&self, step: Step) -> impl Future<Output = ()> + Send;
 
     /// What happens outside any transaction: everything but what is in our database. May be asked again for the same event, so
     /// it must carry the event's id to wherever it happens. One answer per event, in order.
@@ -98,6 +114,7 @@ impl<E: Effect> Consumer<E> {
         if fetched.is_empty() {
             return Ok(Next::Rest);
         }
+        self.effect.at(Step::Read).await;
         self.deal_with(&fetched).await
     }
 
@@ -125,6 +142,7 @@ impl<E: Effect> Consumer<E> {
             Err(error) if is_content(&error) => self.refuse(fetched, &error.to_string()).await?,
             Err(error) => return Err(error.into()),
         }
+        self.effect.at(Step::BeforeAck).await;
         self.acknowledge(&verdicts.next).await?;
         if let Some(why) = verdicts.stalled {
             tracing::warn!(consumer = self.effect.consumer(), why, "the other side cannot be reached; events wait");
@@ -142,6 +160,7 @@ impl<E: Effect> Consumer<E> {
         let mut orders = HashSet::new();
         let fresh: Vec<&Event> = new.filter(|event| orders.insert(event.order)).collect();
         let outcomes = self.effect.make(&fresh).await;
+        self.effect.at(Step::Made).await;
         let mut outcomes: HashMap<EventId, Result<E::Made, NoEffect>> =
             fresh.iter().map(|event| event.id).zip(outcomes).collect();
         Ok(sort_out(fetched, &applied, held, &mut outcomes, &self.failing_alone))
@@ -174,6 +193,7 @@ impl<E: Effect> Consumer<E> {
         let failed: Vec<(&Event, &str)> = verdicts.failed.iter().map(|(event, why)| (*event, why.as_str())).collect();
         parking::store::hold_failed(&mut tx, consumer, &failed).await?;
         parking::store::hold_behind(&mut tx, consumer, &verdicts.behind).await?;
+        self.effect.at(Step::BeforeCommit).await;
         tx.commit().await?;
         for (event, why) in failed {
             tracing::warn!(consumer, event = %event.id, order = %event.order, why, "an event failed and is held");

@@ -6,8 +6,9 @@ use futures_util::{StreamExt, stream};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 
-use super::consume::{Effect, NoEffect};
+use super::consume::{Effect, NoEffect, Step};
 use crate::{
+    crash_point::crash_point,
     database,
     ids::EventId,
     ledger::{self, posting::Posting},
@@ -28,6 +29,15 @@ impl Effect for Bookkeeping {
 
     fn consumer(&self) -> &'static str {
         LEDGER
+    }
+
+    async fn at(&self, step: Step) {
+        match step {
+            Step::Read => crash_point!(LedgerRead),
+            Step::Made => crash_point!(LedgerEffect),
+            Step::BeforeCommit => crash_point!(LedgerBeforeCommit),
+            Step::BeforeAck => crash_point!(LedgerBeforeAck),
+        }
     }
 
     async fn make(&self, events: &[&Event]) -> Vec<Result<Posting, NoEffect>> {
@@ -104,6 +114,15 @@ impl Effect for Receipting {
 
     fn consumer(&self) -> &'static str {
         RECEIPTS
+    }
+
+    async fn at(&self, step: Step) {
+        match step {
+            Step::Read => crash_point!(ReceiptsRead),
+            Step::Made => crash_point!(ReceiptsSent),
+            Step::BeforeCommit => crash_point!(ReceiptsBeforeCommit),
+            Step::BeforeAck => crash_point!(ReceiptsBeforeAck),
+        }
     }
 
     async fn make(&self, events: &[&Event]) -> Vec<Result<Receipt, NoEffect>> {

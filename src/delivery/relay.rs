@@ -12,6 +12,7 @@ use sqlx::PgPool;
 
 use super::Next;
 use crate::{
+    crash_point::crash_point,
     database,
     event_log::{self, Published},
     ids::EventId,
@@ -49,6 +50,7 @@ impl Relay {
         if unsent.is_empty() {
             return Ok(Next::Rest);
         }
+        crash_point!(RelayTaken);
         let events: Vec<&Event> = unsent.iter().map(|unsent| &unsent.event).collect();
         let answers = event_log::publish(&self.pool, &events).await?;
         self.mark(&held, &unsent, &answers).await?;
@@ -89,7 +91,9 @@ impl Relay {
         for event in parking::store::hold_failed(&mut tx, RELAY, &refused).await? {
             tracing::error!(%event, "ALARM: an event cannot be published and is parked");
         }
+        crash_point!(RelayBeforeMark);
         tx.commit().await?;
+        crash_point!(RelayMarked);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use anyhow::Context;
 use sqlx::{PgConnection, PgPool};
 
 use crate::{
+    crash_point::crash_point,
     database::{self, days::ByDay},
     ids::OrderId,
     wire::event::Event,
@@ -70,6 +71,7 @@ pub async fn publish(pool: &PgPool, events: &[&Event]) -> anyhow::Result<Vec<Pub
     if !taken.is_empty() {
         let mut tx = database::begin(pool).await?;
         store::append(&mut tx, &taken).await.context("appending to the log")?;
+        crash_point!(RelaySent);
         tx.commit().await.context("appending to the log")?;
     }
     Ok(answers)

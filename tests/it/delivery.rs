@@ -11,7 +11,7 @@ use checkout::{
     database,
     delivery::{
         Next,
-        consume::{Consumer, Effect, NoEffect},
+        consume::{Consumer, Effect, NoEffect, Step},
         effects::Bookkeeping,
         relay::Relay,
     },
@@ -95,6 +95,8 @@ impl Effect for Diary {
     fn consumer(&self) -> &'static str {
         "receipts"
     }
+
+    async fn at(&self, _step: Step) {}
 
     async fn make(&self, events: &[&Event]) -> Vec<Result<EventId, NoEffect>> {
         let outcome = |event: &&Event| {
