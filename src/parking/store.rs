@@ -24,16 +24,25 @@ pub async fn held_orders(connection: &mut PgConnection, stage: &str, orders: &[O
     Ok(rows.into_iter().map(OrderId).collect())
 }
 
-/// The orders that must not be tried at this stage just now, at most `most` of them.
-pub async fn resting_orders(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<Uuid>> {
-    sqlx::query_scalar!(
-        "SELECT DISTINCT order_id FROM parked_events
-         WHERE stage = $1 AND (next_attempt_at IS NULL OR next_attempt_at > db_clock()) LIMIT $2",
+/// An order with a held event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldOrder {
+    pub order: OrderId,
+    /// Whether it must not be tried just now.
+    pub resting: bool,
+}
+
+/// The orders with a held event at this stage, at most `most` of them.
+pub async fn orders_at(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<HeldOrder>> {
+    let rows = sqlx::query!(
+        r#"SELECT order_id, bool_or(next_attempt_at IS NULL OR next_attempt_at > db_clock()) AS "resting!"
+           FROM parked_events WHERE stage = $1 GROUP BY order_id LIMIT $2"#,
         stage,
         most,
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    Ok(rows.into_iter().map(|row| HeldOrder { order: OrderId(row.order_id), resting: row.resting }).collect())
 }
 
 /// Holds events that failed, or counts one more failure of those held already. Each failure makes the next pause longer; after
