@@ -1,5 +1,7 @@
 //! The SQL of the outbox.
 
+use std::collections::BTreeMap;
+
 use sqlx::PgConnection;
 use time::Date;
 use uuid::Uuid;
@@ -102,20 +104,24 @@ pub async fn unsent(
 }
 
 /// Marks rows as sent: exactly these, never "everything up to".
-pub async fn mark(tx: &mut PgConnection, sent: &[&Unsent]) -> sqlx::Result<u64> {
-    let days: Vec<Date> = sent.iter().map(|unsent| unsent.event.day).collect();
-    let ids: Vec<i64> = sent.iter().map(|unsent| unsent.id).collect();
-    let marked = sqlx::query!(
-        "WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
-         UPDATE outbox AS o SET sent_at = moment.now
-         FROM moment, unnest($1::date[], $2::bigint[]) AS s(day, id)
-         WHERE o.id = s.id AND o.day = s.day AND o.sent_at IS NULL",
-        &days,
-        &ids,
-    )
-    .execute(tx)
-    .await?;
-    Ok(marked.rows_affected())
+///
+/// Not one word about rows that are unsent, and one statement per day: so there is no other way to these rows than by their
+/// keys. Given one, PostgreSQL compares each of them with all that is unsent, and a backlog could never be marked.
+pub async fn mark(tx: &mut PgConnection, sent: &[&Unsent]) -> sqlx::Result<()> {
+    let mut days: BTreeMap<Date, Vec<i64>> = BTreeMap::new();
+    for unsent in sent {
+        days.entry(unsent.event.day).or_default().push(unsent.id);
+    }
+    for (day, ids) in days {
+        sqlx::query!(
+            "UPDATE outbox SET sent_at = COALESCE(sent_at, db_clock()) WHERE day = $1 AND id = ANY($2)",
+            day,
+            &ids,
+        )
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
 }
 
 /// Whether a day holds an event that is still to be sent.
