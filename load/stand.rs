@@ -12,7 +12,7 @@ use anyhow::Context;
 use checkout::{
     audit::{self, AuditOptions},
     database::embedded::Lifetime,
-    demo::{Ports, Stack, StackOptions},
+    demo::{DemoState, Ports, Stack, StackOptions},
 };
 use serde::Deserialize;
 use sqlx::PgPool;
@@ -63,7 +63,7 @@ impl Stand {
         options.progress = |line| eprintln!("  {line}");
         let stack = Stack::start(options, stop).await?;
         let state = stack.state();
-        let books = Books::open(&state.database_url, &state.gateway_url).await?;
+        let books = Books::open(state).await?;
         let postgresql = books.postgresql_version().await?;
         let stand = Self {
             name: setting.to_string(),
@@ -156,6 +156,7 @@ fn address_of(url: &str) -> anyhow::Result<SocketAddr> {
 pub(crate) struct Books {
     database: PgPool,
     gateway_url: String,
+    mail_url: Option<String>,
     http: reqwest::Client,
 }
 
@@ -167,10 +168,11 @@ pub(crate) struct Written {
 }
 
 impl Books {
-    async fn open(database_url: &str, gateway_url: &str) -> anyhow::Result<Self> {
+    async fn open(state: &DemoState) -> anyhow::Result<Self> {
         Ok(Self {
-            database: PgPool::connect(database_url).await.context("cannot connect to the stack's database")?,
-            gateway_url: gateway_url.to_owned(),
+            database: PgPool::connect(&state.database_url).await.context("cannot connect to the stack's database")?,
+            gateway_url: state.gateway_url.clone(),
+            mail_url: state.mail_url.clone(),
             http: reqwest::Client::builder().no_proxy().build()?,
         })
     }
@@ -186,8 +188,9 @@ impl Books {
 
     /// Puts every promise to the test, not only the totals.
     pub(crate) async fn audit(&self) -> anyhow::Result<AuditFound> {
-        let report =
-            audit::run(&self.database, &self.gateway_url, AuditOptions::default()).await.context("the audit")?;
+        let report = audit::run(&self.database, &self.gateway_url, self.mail_url.as_deref(), AuditOptions::default())
+            .await
+            .context("the audit")?;
         Ok(AuditFound::from(&report))
     }
 
