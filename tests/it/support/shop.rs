@@ -1,7 +1,7 @@
 //! A whole shop for a test: its own database, its own gateway and mail service, a real api and, where wanted, a real worker. Every test that
 //! opens one closes it with [`Shop::close`], which audits database, ledger and mails.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use checkout::{
     audit::{self, AuditOptions, Kind, Report},
@@ -45,6 +45,8 @@ pub(crate) struct Shop {
     pub(crate) mail: Process,
     pub(crate) mail_url: String,
     pub(crate) worker: Option<Process>,
+    /// Where the worker tells its health.
+    pub(crate) worker_url: Option<String>,
     pub(crate) http: reqwest::Client,
     opening: Opening,
 }
@@ -111,14 +113,15 @@ impl Shop {
         let (gateway, gateway_url) = start_company("gateway", &database, in_memory, "127.0.0.1:0");
         let (mail, mail_url) = start_company("mail", &database, in_memory, "127.0.0.1:0");
         let (api, api_url) = start_role("api", &database, &gateway_url, &mail_url, &opening.flags);
-        let worker = opening.worker.then(|| start_role("worker", &database, &gateway_url, &mail_url, &opening.flags).0);
+        let started = opening.worker.then(|| start_role("worker", &database, &gateway_url, &mail_url, &opening.flags));
+        let (worker, worker_url) = started.unzip();
         let http = reqwest::Client::builder()
             .no_proxy()
             .retry(reqwest::retry::never())
             .timeout(Duration::from_secs(30))
             .build()
             .expect("a client");
-        Self { database, pool, api, api_url, gateway, gateway_url, mail, mail_url, worker, http, opening }
+        Self { database, pool, api, api_url, gateway, gateway_url, mail, mail_url, worker, worker_url, http, opening }
     }
 
     pub(crate) fn token(&self, customer: i64) -> String {
@@ -230,6 +233,18 @@ impl Shop {
         stats.json().await.expect("JSON")
     }
 
+    /// The samples of the worker's metrics, by name and labels.
+    pub(crate) async fn metrics(&self) -> HashMap<String, f64> {
+        let url = self.worker_url.as_deref().expect("a worker");
+        let scrape = self.http.get(format!("{url}/metrics")).send().await.expect("an answer");
+        let text = scrape.text().await.expect("a text");
+        let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        });
+        samples.collect()
+    }
+
     pub(crate) async fn count(&self, table: &str) -> i64 {
         let count = format!("SELECT count(*) FROM {table}");
         sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&self.pool).await.expect("a count")
@@ -242,7 +257,8 @@ impl Shop {
 
     pub(crate) fn start_worker(&mut self) {
         let Self { database, gateway_url, mail_url, .. } = &*self;
-        self.worker = Some(start_role("worker", database, gateway_url, mail_url, &self.opening.flags).0);
+        let (worker, url) = start_role("worker", database, gateway_url, mail_url, &self.opening.flags);
+        (self.worker, self.worker_url) = (Some(worker), Some(url));
     }
 
     pub(crate) fn restart_api(&mut self) {
