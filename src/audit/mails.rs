@@ -33,19 +33,20 @@ pub struct Mail {
 #[derive(Debug, Deserialize)]
 struct Line {
     id: String,
-    tags: Vec<Tag>,
+    tags: Tags,
 }
 
+/// Of all tags those that are ours.
 #[derive(Debug, Deserialize)]
-struct Tag {
-    name: String,
-    value: String,
+struct Tags {
+    event_id: Option<String>,
+    order_id: Option<String>,
 }
 
 impl From<Line> for Mail {
-    fn from(line: Line) -> Self {
-        let tag = |name: &str| line.tags.iter().find(|tag| tag.name == name)?.value.parse().ok();
-        Self { event: tag("event_id"), order: tag("order_id"), id: line.id }
+    fn from(Line { id, tags }: Line) -> Self {
+        let read = |tag: Option<String>| tag?.parse().ok();
+        Self { id, event: read(tags.event_id), order: read(tags.order_id) }
     }
 }
 
@@ -177,12 +178,11 @@ mod tests {
         let (event, order) = (Uuid::now_v7(), Uuid::now_v7());
         let line = format!(
             r#"{{"id":"m1","idempotency_key":"k","to":"a@b","subject":"s","created":1,
-                "tags":[{{"name":"event_id","value":"{event}"}},{{"name":"order_id","value":"{order}"}}]}}"#
+                "tags":{{"event_id":"{event}","more":"x","order_id":"{order}"}}}}"#
         );
         let mail: Mail = serde_json::from_str(&line).unwrap();
         assert_eq!((mail.event, mail.order), (Some(event), Some(order)));
-        let foreign: Mail =
-            serde_json::from_str(r#"{"id":"m2","tags":[{"name":"event_id","value":"no uuid"}]}"#).unwrap();
+        let foreign: Mail = serde_json::from_str(r#"{"id":"m2","tags":{"event_id":"no uuid"}}"#).unwrap();
         assert_eq!((foreign.event, foreign.order), (None, None));
     }
 

@@ -408,10 +408,9 @@ async fn a_ledger_that_cannot_be_read_or_contradicts_itself_is_no_verdict() {
 }
 
 async fn mail_service_that_lists(mails: &[Mail], count: usize) -> MockServer {
-    let tag = |name: &str, of: Option<Uuid>| json!({"name": name, "value": of});
     let listed: Vec<_> = mails
         .iter()
-        .map(|mail| json!({"id": mail.id, "tags": [tag("event_id", mail.event), tag("order_id", mail.order)]}))
+        .map(|mail| json!({"id": mail.id, "tags": {"event_id": mail.event, "order_id": mail.order}}))
         .collect();
     let service = MockServer::start().await;
     Mock::given(matchers::path("/_mock/mails"))

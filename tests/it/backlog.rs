@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use checkout::delivery::health::Health;
 use futures_util::{StreamExt, stream};
 
-use crate::support::{Opening, Shop, fresh_key, grinder, wait_for};
+use crate::support::{Opening, Shop, fresh_key, wait_for};
 
 const ORDERS: usize = 300;
 /// Phones at once.
@@ -19,7 +19,7 @@ fn durable() -> Opening {
 
 async fn place(shop: &Shop, orders: usize) {
     let taps = stream::iter(0..orders).map(|_| async {
-        shop.order(&fresh_key(), &grinder("pm_card_visa")).await.expect_order();
+        shop.order_until_placed(&fresh_key()).await;
     });
     taps.buffer_unordered(PHONES).collect::<Vec<_>>().await;
 }
