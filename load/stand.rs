@@ -6,12 +6,14 @@ use std::{
     net::{SocketAddr, ToSocketAddrs},
     path::PathBuf,
     process::Stdio,
+    time::Duration,
 };
 
 use anyhow::Context;
 use checkout::{
     audit::{self, AuditOptions},
     database::embedded::Lifetime,
+    delivery::health::Health,
     demo::{DemoState, Ports, Stack, StackOptions},
 };
 use serde::Deserialize;
@@ -30,6 +32,10 @@ use crate::{
 
 /// The ledger's totals stand at its very end, in less than this.
 const LEDGER_TAIL: usize = 256;
+
+/// How long the worker may take to catch up before the audit judges what it left: two minutes.
+const DRAIN_LOOKS_MAX: u32 = 240;
+const DRAIN_PAUSE: Duration = Duration::from_millis(500);
 
 /// Somewhere to send orders to.
 #[derive(Debug)]
@@ -186,8 +192,14 @@ impl Books {
         Ok(Written { orders: u64::try_from(orders)?, captures: self.captures().await? })
     }
 
-    /// Puts every promise to the test, not only the totals.
+    /// Puts every promise to the test, not only the totals. What followed from the last orders is given time to arrive.
     pub(crate) async fn audit(&self) -> anyhow::Result<AuditFound> {
+        for _ in 0..DRAIN_LOOKS_MAX {
+            if Health::read(&self.database).await?.is_drained() {
+                break;
+            }
+            tokio::time::sleep(DRAIN_PAUSE).await;
+        }
         let report = audit::run(&self.database, &self.gateway_url, self.mail_url.as_deref(), AuditOptions::default())
             .await
             .context("the audit")?;

@@ -66,7 +66,7 @@ enum Role {
         after_help = "Examples:\n  checkout token 42                    # signed with the running demo's secret\n  checkout token 42 --secret \"$CHECKOUT_SECRET\" --ttl-hours 1"
     )]
     Token(TokenArgs),
-    /// Audits a stack: the database against the gateway's own books.
+    /// Audits a stack: the database against the gateway's own books and the mail service's.
     #[command(
         after_help = "Examples:\n  checkout verify                      # the running demo\n  checkout verify --database-url postgres://… --gateway-url http://127.0.0.1:8082\n\nExit code: 0 clean, 1 anomalies, 2 could not look."
     )]

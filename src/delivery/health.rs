@@ -86,6 +86,13 @@ impl Health {
         })
     }
 
+    /// Whether nothing is on its way any more. What is parked is not: it stands.
+    pub fn is_drained(&self) -> bool {
+        self.outbox.unsent == 0
+            && self.consumers.iter().all(|consumer| consumer.lag == 0)
+            && self.stages.iter().all(|stage| stage.held == 0)
+    }
+
     /// Of one duty, over all owners.
     pub fn slots_held(&self, duty: &str) -> i64 {
         self.leases.iter().filter(|lease| lease.duty == duty).map(|lease| lease.slots).sum()

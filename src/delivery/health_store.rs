@@ -23,7 +23,9 @@ pub(super) async fn consumers(connection: &mut PgConnection) -> sqlx::Result<Vec
     sqlx::query_as!(
         Consumer,
         r#"SELECT c.consumer AS "name!", sum(p.next_offset - c.next_offset)::bigint AS "lag!",
-                  GREATEST(extract(epoch FROM db_clock() - min(first.occurred_at)), 0)::float8 AS oldest_unread_age_s
+                  -- GREATEST passes over a NULL, and nothing unread has no age.
+                  CASE WHEN min(first.occurred_at) IS NOT NULL
+                      THEN GREATEST(extract(epoch FROM db_clock() - min(first.occurred_at)), 0)::float8 END AS oldest_unread_age_s
            FROM consumer_offsets AS c
            JOIN log_partitions AS p ON p.partition = c.partition
            LEFT JOIN LATERAL (

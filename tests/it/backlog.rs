@@ -55,6 +55,7 @@ async fn a_worker_that_is_killed_under_load_leaves_a_backlog_that_is_seen_and_dr
     assert_once_each(&shop).await;
     let health = Health::read(&shop.pool).await.unwrap();
     assert_eq!((health.outbox.unsent, health.outbox.oldest_unsent_age_s), (0, None));
+    assert!(health.consumers.iter().all(|of| of.lag == 0 && of.oldest_unread_age_s.is_none()), "{health:?}");
     shop.close().await;
 }
 

@@ -128,6 +128,7 @@ async fn the_page_shows_what_waits_after_the_order_and_the_word_that_sends_a_par
             "unsent, the oldest for 3 min 2",
             "relay 64 by abcdef01",
             "ledger nobody works",
+            "<dd class=\"beside\">unread</dd>",
             "checkout parked --redrive all",
             "01900000-0000-7000-8000-0000000000e2",
             "receipts 1",

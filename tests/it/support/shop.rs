@@ -6,6 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use checkout::{
     audit::{self, AuditOptions, Kind, Report},
     credential::{Credentials, Subject},
+    delivery::health::Health,
     ids::CustomerId,
 };
 use serde_json::{Value, json};
@@ -295,16 +296,7 @@ impl Shop {
     /// audit to name.
     pub(crate) async fn wait_until_quiet(&self) {
         for _ in 0..QUIET_LOOKS_MAX {
-            let left: i64 = sqlx::query_scalar(
-                "SELECT (SELECT count(*) FROM outbox WHERE sent_at IS NULL)
-                      + (SELECT coalesce(sum(p.next_offset - c.next_offset), 0)::bigint
-                         FROM consumer_offsets AS c JOIN log_partitions AS p USING (partition))
-                      + (SELECT count(*) FROM parked_events WHERE next_attempt_at IS NOT NULL)",
-            )
-            .fetch_one(&self.pool)
-            .await
-            .expect("a backlog");
-            if left == 0 {
+            if Health::read(&self.pool).await.expect("the health").is_drained() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
