@@ -235,8 +235,9 @@ impl Books {
 
     /// Puts every promise to the test, not only the totals.
     pub(crate) async fn audit(&self) -> anyhow::Result<AuditFound> {
-        let report =
-            audit::run(&self.database, &self.gateway_url, AuditOptions::default()).await.context("the audit")?;
+        let report = audit::run(&self.database, &self.gateway_url, Some(&self.mail_url), AuditOptions::default())
+            .await
+            .context("the audit")?;
         Ok(AuditFound::from(&report))
     }
 

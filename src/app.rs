@@ -4,7 +4,11 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use axum::{Router, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    http::{StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
 use sqlx::PgPool;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,10 +21,12 @@ use crate::{
     delivery::{
         Next,
         consume::{Consumer, Effect},
-        effects::{Bookkeeping, Receipting},
+        effects::{Bookkeeping, LEDGER, RECEIPTS, Receipting},
+        health::Tally,
         relay::Relay,
     },
     http::{self, Door, RequestLog},
+    metrics::{self, Consumed, Done, Metrics},
     receipts::MailClient,
     serve,
     telemetry::one_line,
@@ -61,14 +67,26 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
     let event_lease = Duration::from_millis(args.event_lease_ms);
     let event_pause = Duration::from_millis(args.event_pause_ms);
 
+    let relay = Relay::new(pool.clone(), event_lease);
+    let bookkeeping = Consumer::new(pool.clone(), Bookkeeping, event_lease);
+    let receipting = Consumer::new(pool.clone(), receipting, event_lease);
+    let consumed = |by, (applied, repeated)| Consumed { by, applied, repeated };
+    let done = Done {
+        published: relay.published(),
+        consumers: vec![consumed(LEDGER, bookkeeping.tallies()), consumed(RECEIPTS, receipting.tallies())],
+        ..Done::default()
+    };
+    let recovered = done.recovered.clone();
+    let metrics = Arc::new(Metrics::new(pool.clone(), done));
+
     let loops = [
-        tokio::spawn(recover(checkout, Duration::from_millis(args.recovery_pause_ms), stop.clone())),
+        tokio::spawn(recover(checkout, Duration::from_millis(args.recovery_pause_ms), recovered, stop.clone())),
         tokio::spawn(keep_days(pool.clone(), timing, stop.clone())),
-        tokio::spawn(relay(Relay::new(pool.clone(), event_lease), event_pause, stop.clone())),
-        tokio::spawn(consume(Consumer::new(pool.clone(), Bookkeeping, event_lease), event_pause, stop.clone())),
-        tokio::spawn(consume(Consumer::new(pool.clone(), receipting, event_lease), event_pause, stop.clone())),
+        tokio::spawn(run_relay(relay, event_pause, stop.clone())),
+        tokio::spawn(consume(bookkeeping, event_pause, stop.clone())),
+        tokio::spawn(consume(receipting, event_pause, stop.clone())),
     ];
-    serve::serve(listener, health(pool), stop).await?;
+    serve::serve(listener, health(pool, metrics), stop).await?;
     // No loop is aborted: each ends its round, and with it every transaction it opened.
     for ended in futures_util::future::join_all(loops).await {
         ended.context("a loop of the worker panicked")?;
@@ -83,10 +101,13 @@ async fn open_database(args: &crate::config::DatabaseArgs, name: &str, timing: &
     Ok(pool)
 }
 
-async fn recover(checkout: Checkout, pause: Duration, stop: CancellationToken) {
+async fn recover(checkout: Checkout, pause: Duration, recovered: Tally, stop: CancellationToken) {
     while !stop.is_cancelled() {
         match recover_once(&checkout).await {
-            Ok(round) if round != Default::default() => tracing::info!(?round, "a round of recovery"),
+            Ok(round) if round != Default::default() => {
+                recovered.add(round.answered);
+                tracing::info!(?round, "a round of recovery");
+            }
             Ok(_) => {}
             Err(error) => tracing::error!(error = one_line(&error), "a round of recovery failed"),
         }
@@ -108,7 +129,7 @@ async fn keep_days(pool: PgPool, timing: Timing, stop: CancellationToken) {
     }
 }
 
-async fn relay(mut relay: Relay, pause: Duration, stop: CancellationToken) {
+async fn run_relay(mut relay: Relay, pause: Duration, stop: CancellationToken) {
     while !stop.is_cancelled() {
         let began = Instant::now();
         let round = relay.round().await;
@@ -150,12 +171,13 @@ async fn rest(pause: Duration, stop: &CancellationToken) {
     let _ = tokio::time::timeout(pause, stop.cancelled()).await;
 }
 
-fn health(pool: PgPool) -> Router {
+fn health(pool: PgPool, metrics: Arc<Metrics>) -> Router {
     let ready = move || async move {
         match upkeep::days_ahead(&pool).await {
             Ok(days) if days > 0 => (StatusCode::OK, "ready\n"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
         }
     };
-    Router::new().route("/livez", get(async || "alive\n")).route("/readyz", get(ready))
+    let scrape = move || async move { ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text().await) };
+    Router::new().route("/livez", get(async || "alive\n")).route("/readyz", get(ready)).route("/metrics", get(scrape))
 }

@@ -38,7 +38,7 @@ pub struct ApiArgs {
 /// `checkout worker`: everything that happens without a customer.
 #[derive(Debug, Clone, Args)]
 pub struct WorkerArgs {
-    /// Where `/livez` and `/readyz` are served. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
+    /// Where `/livez`, `/readyz` and `/metrics` are served. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
     #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8084")]
     pub listen: SocketAddr,
     #[command(flatten)]

@@ -1,4 +1,7 @@
-//! `checkout review`: the desk where a person decides what no program could find out.
+//! `checkout review`: the desk where a person decides what no program could find out. Beside it, `checkout parked`: what to do
+//! with an event that nobody could deal with.
+
+pub mod parked;
 
 use std::path::Path;
 

@@ -65,6 +65,8 @@ pub mod credential;
 pub mod demo;
 // The desk where a person decides what no program could find out.
 pub mod desk;
+// What waits and what was done, for Prometheus.
+pub mod metrics;
 pub mod place;
 pub mod serve;
 pub mod stop;

@@ -15,7 +15,10 @@ use checkout::{
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
     demo::{self, DemoArgs, DemoState},
-    desk::{self, ReviewArgs},
+    desk::{
+        self, ReviewArgs,
+        parked::{self, ParkedArgs},
+    },
     ids::CustomerId,
     place::Place,
     stop, telemetry,
@@ -63,7 +66,7 @@ enum Role {
         after_help = "Examples:\n  checkout token 42                    # signed with the running demo's secret\n  checkout token 42 --secret \"$CHECKOUT_SECRET\" --ttl-hours 1"
     )]
     Token(TokenArgs),
-    /// Audits a stack: the database against the gateway's own books.
+    /// Audits a stack: the database against the gateway's own books and the mail service's.
     #[command(
         after_help = "Examples:\n  checkout verify                      # the running demo\n  checkout verify --database-url postgres://… --gateway-url http://127.0.0.1:8082\n\nExit code: 0 clean, 1 anomalies, 2 could not look."
     )]
@@ -73,6 +76,11 @@ enum Role {
         after_help = "Examples:\n  checkout review                                         # what waits, at the running demo\n  checkout review chk_… --charged pi_… --by Ada           # it took the money: the order is placed\n  checkout review chk_… --not-charged --by Ada            # it did not: the key ends with a 402"
     )]
     Review(ReviewArgs),
+    /// Lists the events that wait for a person, or sends them on.
+    #[command(
+        after_help = "Examples:\n  checkout parked                            # what waits, at the running demo\n  checkout parked --redrive 0199…            # this event is tried again, and then those behind it\n  checkout parked --redrive all --stage receipts"
+    )]
+    Parked(ParkedArgs),
     /// Looks after an embedded server on behalf of the process that holds its stdin.
     #[command(hide = true)]
     Guardian(GuardianArgs),
@@ -163,6 +171,7 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
         Role::Review(args) => desk::review(args, running_demo).await,
+        Role::Parked(args) => parked::parked(args, running_demo).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -24,6 +24,30 @@ pub struct PlaceArgs {
     pub mail_url: Option<String>,
 }
 
+/// How a place is named to a command that asks its database and nobody else.
+#[derive(Debug, Clone, Args)]
+pub struct DatabasePlaceArgs {
+    /// The data folder of the running demo.
+    #[arg(long, env = "CHECKOUT_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The checkout's database, instead of the running demo's.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+}
+
+impl DatabasePlaceArgs {
+    /// A data folder that was named wins over the environment.
+    pub fn database_url(
+        &self,
+        find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
+    ) -> anyhow::Result<String> {
+        match (&self.data_dir, unless_empty(self.database_url.clone())) {
+            (None, Some(database_url)) => Ok(database_url),
+            (data_dir, _) => Ok(find_demo(data_dir.as_deref())?.database_url),
+        }
+    }
+}
+
 /// Where a checkout is to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -99,6 +123,21 @@ mod tests {
         assert_eq!(database(args(None, None, None)), Some("usual".to_owned()));
         assert_eq!(database(args(None, Some("db"), None)), None);
         assert_eq!(database(args(None, None, Some("gateway"))), None);
+    }
+
+    #[test]
+    fn a_database_is_found_by_its_folder_then_by_its_url_then_at_the_usual_place() {
+        let found = |data_dir: Option<&str>, database_url: Option<&str>| {
+            let args = DatabasePlaceArgs {
+                data_dir: data_dir.map(PathBuf::from),
+                database_url: database_url.map(str::to_owned),
+            };
+            args.database_url(demo).expect("a place")
+        };
+        assert_eq!(found(Some("/data"), Some("db")), "/data");
+        assert_eq!(found(None, Some("db")), "db");
+        assert_eq!(found(None, Some("")), "usual");
+        assert_eq!(found(None, None), "usual");
     }
 
     fn mail(args: PlaceArgs, url: Option<&str>) -> Option<String> {

@@ -14,9 +14,16 @@ pub enum Kind {
     UnchargedOrder,
     UnrecordedOrder,
     StuckKey,
+    UnresolvedPastDeadline,
     AmountMismatch,
     MissingEvent,
     EventWithoutOrder,
+    LostEvent,
+    RepeatedEffect,
+    OutOfOrder,
+    UnbalancedLedger,
+    UnsentReceipt,
+    Parked,
 }
 
 /// What an invariant is checked on: the denominator of its finding.
@@ -27,6 +34,8 @@ pub enum Among {
     Captures,
     Records,
     Events,
+    /// Of the ledger.
+    Entries,
 }
 
 impl Among {
@@ -37,13 +46,14 @@ impl Among {
             Self::Captures => "captures",
             Self::Records => "records",
             Self::Events => "events",
+            Self::Entries => "ledger entries",
         }
     }
 }
 
 impl Kind {
     /// In the order in which they are reported: what costs a customer money comes first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 19] = [
         Self::DuplicateOrder,
         Self::DuplicateCharge,
         Self::OrphanCharge,
@@ -53,9 +63,16 @@ impl Kind {
         Self::UnchargedOrder,
         Self::UnrecordedOrder,
         Self::StuckKey,
+        Self::UnresolvedPastDeadline,
         Self::AmountMismatch,
         Self::MissingEvent,
         Self::EventWithoutOrder,
+        Self::LostEvent,
+        Self::RepeatedEffect,
+        Self::OutOfOrder,
+        Self::UnbalancedLedger,
+        Self::UnsentReceipt,
+        Self::Parked,
     ];
 
     pub fn name(self) -> &'static str {
@@ -113,15 +130,56 @@ impl Kind {
             Self::StuckKey => (
                 "stuck_key",
                 Among::Records,
-                "A charge may have happened and nobody ends it: the key is due and not picked up, or still open when no charge may be sent again.",
+                "A charge may have happened and nobody looks: the key is due, and neither a retry nor recovery picked it up in time.",
             ),
-            Self::AmountMismatch => {
-                ("amount_mismatch", Among::Orders, "Order, charge and capture do not agree on amount or currency.")
-            }
-            Self::MissingEvent => ("missing_event", Among::Orders, "An order has no first event in the outbox."),
+            Self::UnresolvedPastDeadline => (
+                "unresolved_past_deadline",
+                Among::Records,
+                "A charge may have happened and nobody has found out: the key is still open when no charge may be sent again, or has waited for a person for three days.",
+            ),
+            Self::AmountMismatch => (
+                "amount_mismatch",
+                Among::Orders,
+                "Order, charge and capture do not agree on amount or currency, or the money went back while the order stands as paid.",
+            ),
+            Self::MissingEvent => (
+                "missing_event",
+                Among::Orders,
+                "An order has no first event in the outbox, although the outbox still keeps its day.",
+            ),
             Self::EventWithoutOrder => {
                 ("event_without_order", Among::Events, "The outbox tells of an order that is not there.")
             }
+            Self::LostEvent => (
+                "lost_event",
+                Among::Events,
+                "An event got no further in time, and nobody holds it: it is not in the log, or a consumer has not processed it.",
+            ),
+            Self::RepeatedEffect => (
+                "repeated_effect",
+                Among::Events,
+                "What may happen once happened again: two mails for one event, or an order that was booked or confirmed by mail twice.",
+            ),
+            Self::OutOfOrder => (
+                "out_of_order",
+                Among::Events,
+                "The events of one order were logged or applied in another order than they happened, or stand in two partitions.",
+            ),
+            Self::UnbalancedLedger => (
+                "unbalanced_ledger",
+                Among::Entries,
+                "The books do not add up: an event's entries do not sum to zero, or the gateway's account differs from the charge or from what the gateway took and kept.",
+            ),
+            Self::UnsentReceipt => (
+                "unsent_receipt",
+                Among::Orders,
+                "An order has no receipt although its event is through, or a receipt names a mail that the mail service did not deliver.",
+            ),
+            Self::Parked => (
+                "parked",
+                Among::Events,
+                "An event was tried often enough and waits until a person sends it on, and the later ones of its order wait behind it.",
+            ),
         }
     }
 }

@@ -1,18 +1,13 @@
 //! The gateway's ledger: what was captured, in the words of the one who has the money?
 
-use std::time::Duration;
-
 use anyhow::Context;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use sqlx::PgPool;
 use time::OffsetDateTime;
 
+use super::listing;
 use crate::database;
 
-/// A capture takes about 300 bytes: room for some three million of them, and a bound on a gateway that never ends.
-const LEDGER_BYTES_MAX: usize = 1 << 30;
-/// The whole answer. 200,000 captures take a few seconds.
-const LEDGER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Our gateway key is this and the scope's digest in hex.
 const KEY_PREFIX: &str = "chk_";
 
@@ -26,9 +21,16 @@ pub struct Capture {
     /// In minor units.
     pub amount: i64,
     pub currency: String,
+    /// How much of it went back, in minor units.
+    pub amount_refunded: i64,
 }
 
 impl Capture {
+    /// Whether the customer has all of it back.
+    pub fn is_undone(&self) -> bool {
+        self.amount_refunded >= self.amount
+    }
+
     /// The digest of the scope that asked for this payment, if it was sent under a gateway key of ours.
     pub fn key_digest(&self) -> Option<[u8; 32]> {
         let mut digest = [0; 32];
@@ -60,7 +62,7 @@ impl Ledger {
         let asked_at = database::clock(pool).await.context("reading the database's clock")?;
         let url = format!("{}/_mock/ledger", gateway_url.trim_end_matches('/'));
         let listing: Listing =
-            get_json(&url).await.with_context(|| format!("cannot read the gateway's ledger at {url}"))?;
+            listing::read(&url).await.with_context(|| format!("cannot read the gateway's ledger at {url}"))?;
         let amount: i64 = listing.captures.iter().map(|capture| capture.amount).sum();
         anyhow::ensure!(
             listing.count == listing.captures.len() && listing.amount == amount,
@@ -71,25 +73,6 @@ impl Ledger {
         );
         Ok(Self { asked_at, captures: listing.captures })
     }
-}
-
-async fn get_json<T: DeserializeOwned>(url: &str) -> anyhow::Result<T> {
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .retry(reqwest::retry::never())
-        .connect_timeout(Duration::from_secs(3))
-        .timeout(LEDGER_TIMEOUT)
-        .build()?;
-    let mut response = client.get(url).send().await?.error_for_status()?;
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        anyhow::ensure!(
-            body.len() + chunk.len() <= LEDGER_BYTES_MAX,
-            "the answer is longer than {LEDGER_BYTES_MAX} bytes"
-        );
-        body.extend_from_slice(&chunk);
-    }
-    Ok(serde_json::from_slice(&body)?)
 }
 
 #[cfg(test)]
@@ -104,6 +87,7 @@ mod tests {
             reference: None,
             amount: 1,
             currency: "eur".to_owned(),
+            amount_refunded: 0,
         };
         assert_eq!(under(Some(&format!("chk_{}", "0f".repeat(32)))).key_digest(), Some([0x0f; 32]));
         for other in [None, Some("chk_"), Some("chk_0f"), Some("random"), Some(&format!("chk_{}", "0f".repeat(33)))] {

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use super::{
     anomaly::Kind,
+    balance::Balance,
     ledger::{Capture, Ledger},
-    report::{Example, Found},
-    store::{KnownKey, SucceededCharge},
+    report::{Example, Found, Leftover},
+    store::{charges::SucceededCharge, keys::KnownKey},
 };
 
 /// Most ids that one finding spells out.
@@ -26,12 +27,14 @@ pub(super) struct Matching<'a> {
     ledger: &'a Ledger,
     position: HashMap<&'a str, usize>,
     explained: Vec<Option<Explained>>,
+    /// What our ledger says the gateway owes us, beside what it took and kept.
+    pub(super) balance: Balance,
 }
 
 impl<'a> Matching<'a> {
     pub(super) fn new(ledger: &'a Ledger) -> Self {
         let position = ledger.captures.iter().enumerate().map(|(at, c)| (c.payment_intent.as_str(), at)).collect();
-        Self { ledger, position, explained: vec![None; ledger.captures.len()] }
+        Self { ledger, position, explained: vec![None; ledger.captures.len()], balance: Balance::default() }
     }
 
     /// Looks a charge up in the ledger.
@@ -49,14 +52,27 @@ impl<'a> Matching<'a> {
             return;
         };
         let capture = &self.ledger.captures[at];
-        if capture.amount != charge.amount_minor || !capture.currency.eq_ignore_ascii_case(&charge.currency) {
+        let agrees = capture.amount == charge.amount_minor && capture.currency.eq_ignore_ascii_case(&charge.currency);
+        // No order of ours goes back: money that did, went back behind its back.
+        let went_back = capture.amount_refunded > 0 && charge.order_is_paid;
+        if !agrees || went_back {
             found.add_one(Kind::AmountMismatch, || {
                 let detail = format!(
-                    "charge {} is booked as {} {}, the gateway captured {} {}",
-                    charge.id, charge.amount_minor, charge.currency, capture.amount, capture.currency
+                    "charge {} is booked as {} {}{}, the gateway captured {} {} and refunded {}",
+                    charge.id,
+                    charge.amount_minor,
+                    charge.currency,
+                    if charge.order_is_paid { " and its order as paid" } else { "" },
+                    capture.amount,
+                    capture.currency,
+                    capture.amount_refunded
                 );
                 example(vec![charge.id.to_string(), charge.gateway_id.clone()], detail)
             });
+        } else if self.explained[at].is_none()
+            && let Some(booked) = charge.booked_minor
+        {
+            self.balance.add(&charge.currency, booked, capture.amount - capture.amount_refunded);
         }
         match &self.explained[at] {
             Some(first) if first.digest != charge.key_digest => found.add_one(Kind::SharedCapture, || {
@@ -80,8 +96,8 @@ impl<'a> Matching<'a> {
         self.unexplained().filter_map(|at| self.ledger.captures[at].key_digest()).collect()
     }
 
-    /// Names what is left over, and returns how many captures are still going to be settled.
-    pub(super) fn finish(self, known: &HashMap<Vec<u8>, KnownKey>, found: &mut Found) -> u64 {
+    /// Names what is left over, and returns what of it is no anomaly.
+    pub(super) fn finish(self, known: &HashMap<Vec<u8>, KnownKey>, found: &mut Found) -> Leftover {
         let by_key = self.by_key();
         let by_intent = self.by_intent(known);
         for group in by_key.iter().filter(|group| group.len() > 1) {
@@ -109,17 +125,24 @@ impl<'a> Matching<'a> {
         {
             group.iter().for_each(|&at| surplus[at] = true);
         }
-        let mut pending = 0;
+        let mut leftover = Leftover::default();
         for at in self.unexplained() {
             let capture = &self.ledger.captures[at];
             let known = capture.key_digest().and_then(|digest| known.get(&digest[..]));
             if known.is_some_and(|key| key.unresolved) {
-                pending += 1;
+                leftover.pending += 1;
+            } else if capture.is_undone() {
+                leftover.refunded += 1;
             } else if !surplus[at] {
                 found.add_one(Kind::OrphanCharge, || orphan(capture, known));
             }
         }
-        pending
+        leftover
+    }
+
+    /// A capture that nobody here names and that went back in full has cost nobody anything: it duplicates none.
+    fn counts(&self, at: usize) -> bool {
+        self.explained[at].is_some() || !self.ledger.captures[at].is_undone()
     }
 
     fn unexplained(&self) -> impl Iterator<Item = usize> + '_ {
@@ -130,7 +153,7 @@ impl<'a> Matching<'a> {
     fn by_key(&self) -> Vec<Vec<usize>> {
         let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
         for (at, capture) in self.ledger.captures.iter().enumerate() {
-            if let Some(key) = &capture.idempotency_key {
+            if let Some(key) = capture.idempotency_key.as_ref().filter(|_| self.counts(at)) {
                 groups.entry(key).or_default().push(at);
             }
         }
@@ -142,7 +165,7 @@ impl<'a> Matching<'a> {
     fn by_intent(&self, known: &HashMap<Vec<u8>, KnownKey>) -> Vec<Vec<usize>> {
         let mut by_reference: HashMap<&str, Vec<(usize, Option<i64>)>> = HashMap::new();
         for (at, capture) in self.ledger.captures.iter().enumerate() {
-            let Some(reference) = &capture.reference else { continue };
+            let Some(reference) = capture.reference.as_ref().filter(|_| self.counts(at)) else { continue };
             let of_charge = self.explained[at].as_ref().map(|explained| explained.customer);
             let of_record = || Some(known.get(&capture.key_digest()?[..])?.customer_id);
             by_reference.entry(reference).or_default().push((at, of_charge.or_else(of_record)));
@@ -189,6 +212,9 @@ fn orphan(capture: &Capture, known: Option<&KnownKey>) -> Example {
     Example {
         key: capture.key_digest().map(hex::encode),
         ids: vec![capture.payment_intent.clone()],
-        detail: format!("{} {} captured, no succeeded charge names it, {record}", capture.amount, capture.currency),
+        detail: format!(
+            "{} {} captured and {} of it refunded, no succeeded charge names it, {record}",
+            capture.amount, capture.currency, capture.amount_refunded
+        ),
     }
 }

@@ -53,6 +53,15 @@ impl Found {
     }
 }
 
+/// Captures that no charge of ours names, and that are no anomaly all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Leftover {
+    /// Their record is still open.
+    pub(super) pending: u64,
+    /// They went back in full.
+    pub(super) refunded: u64,
+}
+
 /// How much was looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
@@ -60,10 +69,18 @@ pub struct Counted {
     pub charges: u64,
     pub captures: u64,
     pub events: u64,
+    pub entries: u64,
+    pub receipts: u64,
+    /// What the mail service delivered; `None` if it was not asked.
+    pub mails: Option<u64>,
     /// Records by state; every state is there.
     pub records: BTreeMap<&'static str, u64>,
     /// Captures whose record is still open: retries or recovery will settle them.
     pub pending: u64,
+    /// Captures that no charge of ours names and that went back in full: nobody has lost anything.
+    pub refunded: u64,
+    /// Events that failed, and those behind them, that will be tried again without a person.
+    pub held: u64,
     /// Records that wait for a person.
     pub needs_review: u64,
     /// Claims that were given back before anything was sent: nothing was charged, and only their client resumes them.
@@ -73,8 +90,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    pub(super) fn with_ledger(self, captures: usize, pending: u64) -> Self {
-        Self { captures: captures as u64, pending, ..self }
+    pub(super) fn with_ledger(self, captures: usize, Leftover { pending, refunded }: Leftover) -> Self {
+        Self { captures: captures as u64, pending, refunded, ..self }
     }
 
     fn among(&self, among: Among) -> u64 {
@@ -84,6 +101,7 @@ impl Counted {
             Among::Captures => self.captures,
             Among::Records => self.records.values().sum(),
             Among::Events => self.events,
+            Among::Entries => self.entries,
         }
     }
 }
@@ -118,6 +136,11 @@ impl Report {
     pub fn is_clean(&self) -> bool {
         self.kinds().is_empty()
     }
+
+    /// Whether the mail service's own list was compared with our receipts.
+    pub fn mails_checked(&self) -> bool {
+        self.counted.mails.is_some()
+    }
 }
 
 /// Every kind by name, in order, found or not: a reader never has to ask whether an invariant was looked at.
@@ -136,8 +159,9 @@ impl Serialize for Totals<'_> {
 
 impl Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(4))?;
+        let mut map = serializer.serialize_map(Some(5))?;
         map.serialize_entry("clean", &self.is_clean())?;
+        map.serialize_entry("mails_checked", &self.mails_checked())?;
         map.serialize_entry("found", &Totals(self))?;
         map.serialize_entry("anomalies", &self.anomalies)?;
         map.serialize_entry("counted", &self.counted)?;
@@ -150,7 +174,7 @@ impl fmt::Display for Report {
         for kind in Kind::ALL {
             let (found, among) = (self.found(kind), kind.among());
             let verdict = if found == 0 { "ok  " } else { "FAIL" };
-            writeln!(f, "{verdict}  {:<20} {found} of {} {}", kind.name(), self.counted.among(among), among.name())?;
+            writeln!(f, "{verdict}  {:<24} {found} of {} {}", kind.name(), self.counted.among(among), among.name())?;
             if found == 0 {
                 continue;
             }
@@ -165,7 +189,7 @@ impl fmt::Display for Report {
         }
         let records: Vec<_> = self.counted.records.iter().map(|(state, count)| format!("{count} {state}")).collect();
         writeln!(f, "records: {}", records.join(", "))?;
-        let Counted { pending, released, needs_review, .. } = self.counted;
+        let Counted { pending, refunded, released, needs_review, held, mails, entries, receipts, .. } = self.counted;
         let in_state = |state| self.counted.records.get(state).copied().unwrap_or(0);
         let (unknown, in_flight) = (in_state("unknown"), in_state("in_flight").saturating_sub(released));
         let oldest =
@@ -174,10 +198,16 @@ impl fmt::Display for Report {
             f,
             "not judged yet: {unknown} keys unknown, {in_flight} in flight{oldest}; {pending} captures pending (their record is open)"
         )?;
-        write!(
+        writeln!(
             f,
-            "waiting: {needs_review} keys for a person, {released} for their client (given back, nothing was charged)"
-        )
+            "waiting: {needs_review} keys for a person, {released} for their client (given back, nothing was charged); {held} events for their next try"
+        )?;
+        writeln!(f, "given back: {refunded} captures that belong to no order were refunded in full")?;
+        write!(f, "after the order: {entries} ledger entries, {receipts} receipts, ")?;
+        match mails {
+            Some(mails) => write!(f, "{mails} mails delivered"),
+            None => write!(f, "mails NOT CHECKED: no mail service was named (--mail-url), so no mail was counted"),
+        }
     }
 }
 

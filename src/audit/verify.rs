@@ -9,7 +9,7 @@ use sqlx::{ConnectOptions as _, postgres::PgPoolOptions};
 use super::{AuditOptions, Report, run};
 use crate::place::{Place, PlaceArgs};
 
-/// `checkout verify`: asks the database and the gateway whether every promise was kept.
+/// `checkout verify`: asks the database, the gateway and the mail service whether every promise was kept.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
     /// Print the report as JSON.
@@ -17,7 +17,8 @@ pub struct VerifyArgs {
     pub json: bool,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// How long a key that is due may wait before it counts as stuck, in seconds.
+    /// How long a key that is due may wait before it counts as stuck, and an event be on its way before it counts as lost, in
+    /// seconds.
     #[arg(long, default_value_t = 60)]
     pub grace_s: u64,
 }
@@ -69,7 +70,9 @@ async fn look(
         .connect_with(options.application_name("checkout verify").disable_statement_logging())
         .await
         .context("cannot connect to the database")?;
-    let report = run(&pool, &place.gateway_url, AuditOptions { grace: Duration::from_secs(args.grace_s) }).await?;
+    let grace = Duration::from_secs(args.grace_s);
+    let options = AuditOptions { grace, event_grace: grace };
+    let report = run(&pool, &place.gateway_url, place.mail_url.as_deref(), options).await?;
     let printed = if args.json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
     Ok((report, printed))
 }

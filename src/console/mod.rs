@@ -2,6 +2,7 @@
 //!
 //! Promise: the page renders whatever is down, says what is down, and loads nothing from anywhere else.
 
+mod after;
 mod page;
 mod request_log;
 mod store;

@@ -4,6 +4,7 @@ use askama::Template;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
 
 use super::{
+    after::{After, after},
     request_log::LoggedRequest,
     store::{self, Books},
 };
@@ -31,6 +32,7 @@ struct BooksShown {
     counts: Vec<Count>,
     open: Vec<Open>,
     orders: Vec<Order>,
+    after: After,
 }
 
 #[derive(Debug)]
@@ -103,6 +105,7 @@ fn shown(books: Books) -> BooksShown {
         counts: books.counts.by_state.into_iter().map(count).collect(),
         open: books.open.into_iter().map(open).collect(),
         orders: books.orders.into_iter().map(order).collect(),
+        after: after(&books.health, books.parked),
     }
 }
 
@@ -178,7 +181,7 @@ fn tone_of(state: State) -> &'static str {
     }
 }
 
-fn short(at: OffsetDateTime) -> String {
+pub(super) fn short(at: OffsetDateTime) -> String {
     let format = format_description!("[month]-[day] [hour]:[minute]:[second]");
     at.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default()
 }
@@ -188,7 +191,7 @@ fn money(minor: i64, currency: &str) -> String {
     format!("{}.{:02} {}", grouped(minor / 100), minor % 100, currency.to_uppercase())
 }
 
-fn grouped(number: i64) -> String {
+pub(super) fn grouped(number: i64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -201,7 +204,7 @@ fn grouped(number: i64) -> String {
 }
 
 /// The two largest units that matter: `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     // Saturates on nonsense; a fraction of a second is not worth showing.
     let s = seconds.max(0.0) as u64;
     match s {

@@ -5,8 +5,14 @@ use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::idempotency::record::State;
+use crate::{
+    delivery::health::Health,
+    idempotency::record::State,
+    parking::{self, Waiting},
+};
 
+/// Parked events shown.
+const PARKED_MAX: i64 = 50;
 /// Rows counted before a count stops being exact.
 const COUNTED_MAX: i64 = 50_000;
 
@@ -15,6 +21,8 @@ pub(super) struct Books {
     pub(super) counts: Counts,
     pub(super) open: Vec<OpenRecord>,
     pub(super) orders: Vec<Order>,
+    pub(super) health: Health,
+    pub(super) parked: Vec<Waiting>,
 }
 
 /// Records by state.
@@ -60,11 +68,14 @@ pub(super) async fn reach(pool: &PgPool) -> sqlx::Result<()> {
 
 /// All that the first page shows of the database.
 pub(super) async fn books(pool: &PgPool) -> anyhow::Result<Books> {
+    let health = Health::read(pool).await?;
     let mut connection = pool.acquire().await.context("no database connection")?;
     Ok(Books {
+        health,
         counts: counts(&mut connection).await.context("counting records")?,
         open: open_records(&mut connection).await.context("reading open records")?,
         orders: newest_orders(&mut connection).await.context("reading orders")?,
+        parked: parking::store::waiting(&mut connection, None, PARKED_MAX).await.context("reading parked events")?,
     })
 }
 

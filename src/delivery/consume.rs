@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context;
 use sqlx::{PgConnection, PgPool};
 
-use super::Next;
+use super::{Next, health::Tally};
 use crate::{
     database,
     event_log::{self, Delivered, PARTITIONS},
@@ -83,6 +83,8 @@ pub struct Consumer<E> {
     effect: E,
     /// Events that the other side failed, and how often it served others meanwhile. Of the last round only.
     failing_alone: HashMap<EventId, u32>,
+    applied: Tally,
+    repeated: Tally,
 }
 
 /// What is to be written about a batch, decided before the transaction.
@@ -90,6 +92,8 @@ struct Verdicts<'a, M> {
     made: Vec<(&'a Event, M)>,
     failed: Vec<(&'a Event, String)>,
     behind: Vec<&'a Event>,
+    /// Applied before, or twice in the batch.
+    repeated: usize,
     /// Per partition, the first offset that is not dealt with.
     next: HashMap<i16, i64>,
     /// Why the rest has to wait.
@@ -100,7 +104,19 @@ struct Verdicts<'a, M> {
 impl<E: Effect> Consumer<E> {
     pub fn new(pool: PgPool, effect: E, lease: Duration) -> Self {
         let leases = Leases::new(pool.clone(), effect.consumer(), lease);
-        Self { pool, leases, effect, failing_alone: HashMap::new() }
+        Self {
+            pool,
+            leases,
+            effect,
+            failing_alone: HashMap::new(),
+            applied: Tally::default(),
+            repeated: Tally::default(),
+        }
+    }
+
+    /// How many events had their effect here, and how many came again and had none; both go on counting.
+    pub fn tallies(&self) -> (Tally, Tally) {
+        (self.applied.clone(), self.repeated.clone())
     }
 
     /// First what failed before and is due, then what is new.
@@ -142,6 +158,7 @@ impl<E: Effect> Consumer<E> {
         }
         self.effect.at(Step::BeforeAck).await;
         self.acknowledge(&verdicts.next).await?;
+        self.repeated.add(verdicts.repeated);
         if let Some(why) = verdicts.stalled {
             tracing::warn!(consumer = self.effect.consumer(), why, "the other side fails; events wait");
             if verdicts.made.is_empty() {
@@ -209,6 +226,8 @@ impl<E: Effect> Consumer<E> {
         parking::store::hold_behind(&mut tx, consumer, &verdicts.behind).await?;
         self.effect.at(Step::BeforeCommit).await;
         tx.commit().await?;
+        self.applied.add(made.len());
+        self.repeated.add(verdicts.made.len() - made.len());
         for (event, why) in failed {
             tracing::warn!(consumer, event = %event.id, order = %event.order, why, "an event failed and is held");
         }
@@ -290,11 +309,14 @@ impl<E: Effect> Consumer<E> {
 
     async fn let_through(&self, event: &Event, made: &E::Made) -> sqlx::Result<()> {
         let mut tx = database::begin(&self.pool).await?;
-        if !inbox::store::take(&mut tx, self.effect.consumer(), &[event]).await?.is_empty() {
+        let is_new = !inbox::store::take(&mut tx, self.effect.consumer(), &[event]).await?.is_empty();
+        if is_new {
             self.effect.record(&mut tx, &[(event, made)]).await?;
         }
         parking::store::release(&mut tx, self.effect.consumer(), &[event.id]).await?;
-        tx.commit().await
+        tx.commit().await?;
+        if is_new { &self.applied } else { &self.repeated }.add(1);
+        Ok(())
     }
 
     /// Ends the work of this consumer: somebody else may go on at once.
@@ -328,6 +350,7 @@ fn sort_out<'a, M>(
         made: Vec::new(),
         failed: Vec::new(),
         behind: Vec::new(),
+        repeated: 0,
         next: HashMap::new(),
         stalled: None,
         failing_alone: HashMap::new(),
@@ -339,6 +362,7 @@ fn sort_out<'a, M>(
         }
         // Applied before, or repeated within the batch.
         let is_new = !applied.contains(&event.id) && !dealt_with.contains(&event.id);
+        verdicts.repeated += usize::from(!is_new);
         if is_new && held.contains(&event.order) {
             verdicts.behind.push(event);
         } else if is_new {

@@ -10,6 +10,8 @@
 
 pub mod consume;
 pub mod effects;
+pub mod health;
+mod health_store;
 pub mod relay;
 
 /// What to do after a round.

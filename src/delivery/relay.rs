@@ -10,7 +10,7 @@ use std::{collections::HashSet, time::Duration};
 use anyhow::Context;
 use sqlx::PgPool;
 
-use super::Next;
+use super::{Next, health::Tally};
 use crate::{
     crash_point::crash_point,
     database,
@@ -44,11 +44,17 @@ struct Taken {
 pub struct Relay {
     pool: PgPool,
     leases: Leases,
+    published: Tally,
 }
 
 impl Relay {
     pub fn new(pool: PgPool, lease: Duration) -> Self {
-        Self { leases: Leases::new(pool.clone(), RELAY, lease), pool }
+        Self { leases: Leases::new(pool.clone(), RELAY, lease), pool, published: Tally::default() }
+    }
+
+    /// How many events the log has acknowledged to this relay; goes on counting.
+    pub fn published(&self) -> Tally {
+        self.published.clone()
     }
 
     /// Takes what is unsent, publishes it, marks it.
@@ -61,6 +67,7 @@ impl Relay {
         crash_point!(RelayTaken);
         let events: Vec<&Event> = unsent.iter().map(|unsent| &unsent.event).collect();
         let answers = event_log::publish(&self.pool, &events).await?;
+        self.published.add(answers.iter().filter(|answer| **answer == Published::Acknowledged).count());
         self.mark(&held, &unsent, &answers, any_held).await?;
         Ok(if unsent.len() < BATCH_MAX { Next::Rest } else { Next::GoOn })
     }

@@ -7,6 +7,7 @@ pub mod store;
 
 use anyhow::Context;
 use sqlx::PgPool;
+use time::OffsetDateTime;
 
 use crate::{database, ids::EventId, wire::event::Event};
 
@@ -23,6 +24,14 @@ pub struct Parked {
     pub error: Option<String>,
     /// Whether a person has to say so before it is tried again.
     pub parked: bool,
+    pub held_since: OffsetDateTime,
+}
+
+/// An event that waits for a person, and how many of its order wait behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiting {
+    pub first: Parked,
+    pub behind: i64,
 }
 
 /// Sends parked events on: one, or all of a stage. They are tried again at once, each order's in their order. Returns how

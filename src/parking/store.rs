@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 use time::{Date, OffsetDateTime};
 use uuid::Uuid;
 
-use super::{ATTEMPTS_MAX, Parked};
+use super::{ATTEMPTS_MAX, Parked, Waiting};
 use crate::{
     ids::{EventId, OrderId},
     wire::event::Event,
@@ -121,7 +121,7 @@ pub async fn due(
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT p.stage, p.event_id, p.day, p.order_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
-                  p.next_attempt_at
+                  p.held_at, p.next_attempt_at
            FROM parked_events AS p
            WHERE p.stage = $1 AND p.next_attempt_at <= (SELECT db_clock())
              AND get_byte(uuid_send(p.order_id), 15) % $2 = ANY($3)
@@ -162,17 +162,41 @@ pub async fn release(tx: &mut PgConnection, stage: &str, events: &[EventId]) -> 
     Ok(())
 }
 
-/// What is parked, the longest held first, and then what waits behind it.
-pub async fn listed(connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<Parked>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "SELECT stage, event_id, day, order_id, sequence, type AS kind, payload, occurred_at, attempts, error, next_attempt_at
-         FROM parked_events ORDER BY next_attempt_at IS NOT NULL, held_at, sequence LIMIT $1",
+/// What is parked, the longest held first, at most `most`; what waits behind it at the same stage is counted. (Behind an event
+/// that a relay holds the others stay in the outbox.)
+pub async fn waiting(connection: &mut PgConnection, stage: Option<&str>, most: i64) -> sqlx::Result<Vec<Waiting>> {
+    let rows = sqlx::query!(
+        r#"SELECT p.stage, p.event_id, p.day, p.order_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
+                  p.held_at, p.next_attempt_at,
+                  (SELECT count(*) FROM parked_events AS b
+                   WHERE b.stage = p.stage AND b.order_id = p.order_id AND b.sequence > p.sequence) AS "behind!"
+           FROM parked_events AS p
+           WHERE p.next_attempt_at IS NULL AND ($1::text IS NULL OR p.stage = $1)
+           ORDER BY p.held_at, p.event_id LIMIT $2"#,
+        stage,
         most,
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(Row::parked).collect())
+    let waiting = rows.into_iter().map(|row| Waiting {
+        behind: row.behind,
+        first: Row {
+            stage: row.stage,
+            event_id: row.event_id,
+            day: row.day,
+            order_id: row.order_id,
+            sequence: row.sequence,
+            kind: row.kind,
+            payload: row.payload,
+            occurred_at: row.occurred_at,
+            attempts: row.attempts,
+            error: row.error,
+            held_at: row.held_at,
+            next_attempt_at: row.next_attempt_at,
+        }
+        .parked(),
+    });
+    Ok(waiting.collect())
 }
 
 pub(super) async fn redrive(tx: &mut PgConnection, stage: Option<&str>, event: Option<EventId>) -> sqlx::Result<u64> {
@@ -205,6 +229,7 @@ struct Row {
     occurred_at: OffsetDateTime,
     attempts: i32,
     error: Option<String>,
+    held_at: OffsetDateTime,
     next_attempt_at: Option<OffsetDateTime>,
 }
 
@@ -224,6 +249,7 @@ impl Row {
             attempts: self.attempts,
             error: self.error,
             parked: self.next_attempt_at.is_none(),
+            held_since: self.held_at,
         }
     }
 }

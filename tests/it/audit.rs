@@ -4,164 +4,28 @@
 use std::sync::Once;
 
 use checkout::{
-    audit::{self, AuditOptions, Capture, EXAMPLES_MAX, Kind, Ledger, Report},
-    idempotency::key::{IdempotencyKey, Operation, Scope, ScopeDigest},
-    ids::CustomerId,
+    audit::{self, AuditOptions, Capture, EXAMPLES_MAX, Kind, Ledger, Mail},
+    idempotency::key::ScopeDigest,
 };
 use serde_json::json;
-use sqlx::{AssertSqlSafe, PgPool};
-use time::OffsetDateTime;
 use uuid::Uuid;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
-use crate::support::{self, TestDatabase, fresh_key, grinder, keep_days, wait_for};
-
-const CUSTOMER: i64 = 42;
-
-/// A checkout's database beside a gateway's ledger, both in our hands.
-struct Shop {
-    pool: PgPool,
-    captures: Vec<Capture>,
-}
-
-/// One healthy purchase.
-struct Sale {
-    digest: ScopeDigest,
-    order: Uuid,
-    charge: Uuid,
-    capture: Capture,
-}
-
-impl Shop {
-    async fn open() -> Self {
-        let pool = TestDatabase::create().await.pool().await;
-        keep_days(&pool).await;
-        Self { pool, captures: Vec::new() }
-    }
-
-    /// Opens with one healthy purchase, and sees that the audit has nothing against it.
-    async fn with_a_sale() -> (Self, Sale) {
-        let mut shop = Self::open().await;
-        let sale = shop.sell("first-key", Some("tap-1")).await;
-        shop.assert_clean().await;
-        (shop, sale)
-    }
-
-    async fn sell(&mut self, key: &str, reference: Option<&str>) -> Sale {
-        self.sell_to(CUSTOMER, key, reference).await
-    }
-
-    async fn sell_to(&mut self, customer: i64, key: &str, reference: Option<&str>) -> Sale {
-        let digest = digest_of(customer, key);
-        let (order, charge) = (Uuid::now_v7(), Uuid::now_v7());
-        let capture = capture(digest, reference);
-        self.insert_charge(charge, digest, &capture.payment_intent).await;
-        self.execute(&format!(
-            "INSERT INTO orders (id, customer_id, charge_id, key_digest, status, total_minor, currency, items, client_reference)
-             VALUES ('{order}', {customer}, '{charge}', '\\x{digest}', 'paid', 4299, 'eur', '[]', {})",
-            reference.map_or("NULL".to_owned(), |reference| format!("'{reference}'")),
-        ))
-        .await;
-        self.insert_event(order, 1).await;
-        self.insert_record(digest, customer, key, order, "completed").await;
-        self.captures.push(capture.clone());
-        Sale { digest, order, charge, capture }
-    }
-
-    async fn insert_charge(&self, id: Uuid, digest: ScopeDigest, payment_intent: &str) {
-        self.execute(&format!(
-            "INSERT INTO charges (id, customer_id, key_digest, amount_minor, currency, status, gateway_id)
-             VALUES ('{id}', {CUSTOMER}, '\\x{digest}', 4299, 'eur', 'succeeded', '{payment_intent}')"
-        ))
-        .await;
-    }
-
-    async fn insert_event(&self, order: Uuid, sequence: i32) {
-        let event = Uuid::now_v7();
-        self.execute(&format!(
-            "INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload)
-             VALUES (db_day(), '{event}', '{order}', {sequence}, 0, 'order.paid', '{{}}')"
-        ))
-        .await;
-    }
-
-    async fn insert_record(&self, digest: ScopeDigest, customer: i64, key: &str, order: Uuid, state: &str) {
-        let held = match state {
-            "in_flight" => "db_clock() + interval '15 s', NULL, NULL, NULL, NULL, NULL, NULL".to_owned(),
-            "unknown" => "NULL, db_clock() + interval '1 s', NULL, NULL, NULL, NULL, NULL".to_owned(),
-            "needs_review" => "NULL, NULL, NULL, NULL, NULL, NULL, NULL".to_owned(),
-            "completed" => format!(
-                "NULL, NULL, 201, 'application/json', '/v1/orders/{order}', '{{\"id\":\"{order}\"}}'::bytea, db_clock()"
-            ),
-            _ => "NULL, NULL, 402, 'application/problem+json', NULL, '{}'::bytea, db_clock()".to_owned(),
-        };
-        self.execute(&format!(
-            "INSERT INTO idempotency_records
-                 (digest, day, customer_id, operation, key, fingerprint, fingerprint_version, state, fence, attempt, resource_id,
-                  frozen, first_sent_at, created_at, lease_until, next_attempt_at, response_status, response_content_type,
-                  response_location, response_body, finished_at)
-             VALUES ('\\x{digest}', db_day(), {customer}, 'orders.create', '{key}', '\\x00', 1, '{state}', 1, gen_random_uuid(),
-                     '{order}', '{{}}', db_clock(), db_clock(), {held})"
-        ))
-        .await;
-    }
-
-    /// Runs SQL, any of it.
-    async fn execute(&self, sql: &str) {
-        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
-    }
-
-    async fn audit(&self) -> Report {
-        let asked_at = OffsetDateTime::now_utc() + time::Duration::DAY;
-        self.audit_asked_at(asked_at).await
-    }
-
-    async fn audit_asked_at(&self, asked_at: OffsetDateTime) -> Report {
-        let ledger = Ledger { asked_at, captures: self.captures.clone() };
-        audit::run_over(&self.pool, &ledger, AuditOptions::default()).await.expect("an audit")
-    }
-
-    async fn assert_clean(&self) {
-        let report = self.audit().await;
-        assert!(report.is_clean(), "{report}");
-    }
-
-    /// Exactly one anomaly, of this kind and about this id.
-    async fn assert_names(&self, kind: Kind, id: &str) {
-        let report = self.audit().await;
-        assert_eq!(report.kinds(), [kind], "{report}");
-        assert_eq!(report.found(kind), 1, "{report}");
-        assert_eq!(report.anomalies.len(), 1, "{report}");
-        assert!(report.anomalies[0].ids.iter().any(|named| named == id), "{id} is not named:\n{report}");
-        assert!(report.to_string().contains(&format!("FAIL  {}", kind.name())), "{report}");
-    }
-}
-
-fn digest_of(customer: i64, key: &str) -> ScopeDigest {
-    let key = IdempotencyKey::parse(key.as_bytes()).expect("a key");
-    Scope { customer: CustomerId(customer), operation: Operation::CreateOrder, key }.digest()
-}
-
-fn capture(digest: ScopeDigest, reference: Option<&str>) -> Capture {
-    Capture {
-        payment_intent: format!("pi_{}", Uuid::now_v7().simple()),
-        idempotency_key: Some(format!("chk_{digest}")),
-        reference: reference.map(str::to_owned),
-        amount: 4299,
-        currency: "eur".to_owned(),
-    }
-}
+use crate::{
+    audit_world::{CUSTOMER, Shop, capture, digest_of},
+    support::{self, fresh_key, grinder, wait_for},
+};
 
 #[tokio::test]
 async fn two_orders_under_one_key_are_a_duplicate_order() {
-    let (shop, sale) = Shop::with_a_sale().await;
+    let (mut shop, sale) = Shop::with_a_sale().await;
     shop.execute("ALTER TABLE orders DROP CONSTRAINT orders_one_per_key").await;
     let second = Uuid::now_v7();
     shop.execute(&format!(
         "INSERT INTO orders SELECT '{second}', customer_id, charge_id, key_digest, status, total_minor, currency, items, NULL, created_at FROM orders"
     ))
     .await;
-    shop.insert_event(second, 1).await;
+    shop.follow_up(second).await;
     shop.assert_names(Kind::DuplicateOrder, &second.to_string()).await;
     shop.assert_names(Kind::DuplicateOrder, &sale.order.to_string()).await;
 }
@@ -264,7 +128,7 @@ async fn one_capture_booked_for_two_keys_is_a_shared_capture() {
 #[tokio::test]
 async fn a_purchase_without_its_order_is_one_lost_order() {
     let (shop, sale) = Shop::with_a_sale().await;
-    shop.execute("DELETE FROM orders; DELETE FROM outbox").await;
+    shop.execute("DELETE FROM orders; DELETE FROM outbox; DELETE FROM event_log; DELETE FROM ledger_entries").await;
     // Both the charge and the record tell of it, and still it is one.
     shop.assert_names(Kind::LostOrder, &sale.charge.to_string()).await;
     shop.execute("DELETE FROM idempotency_records").await;
@@ -346,22 +210,41 @@ async fn a_key_that_was_taken_over_before_is_given_the_pause_that_recovery_gives
 }
 
 #[tokio::test]
-async fn a_key_whose_lease_is_renewed_in_vain_is_stuck_once_nothing_may_be_sent_again() {
+async fn a_key_whose_lease_is_renewed_in_vain_is_past_its_deadline_once_nothing_may_be_sent_again() {
     for state in ["in_flight", "unknown", "needs_review"] {
         let (shop, _) = Shop::with_a_sale().await;
         let order = Uuid::now_v7();
         shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", order, state).await;
-        for (beyond_s, stuck) in [(59, false), (61, state != "needs_review")] {
+        // A person has three days more, and needs no grace.
+        let (in_time, late) = match state {
+            "needs_review" => ("96 hours 59 min", "97 hours 1 min"),
+            _ => ("25 hours 59 s", "25 hours 61 s"),
+        };
+        for (ago, is_late) in [(in_time, false), (late, true)] {
             shop.execute(&format!(
-                "UPDATE idempotency_records SET first_sent_at = db_clock() - interval '25 hours {beyond_s} s' WHERE key = 'left'"
+                "UPDATE idempotency_records SET first_sent_at = db_clock() - interval '{ago}' WHERE key = 'left'"
             ))
             .await;
-            match stuck {
-                true => shop.assert_names(Kind::StuckKey, &order.to_string()).await,
+            match is_late {
+                true => shop.assert_names(Kind::UnresolvedPastDeadline, &order.to_string()).await,
                 false => shop.assert_clean().await,
             }
         }
     }
+}
+
+/// A key nobody looks at for so long is both, and named once.
+#[tokio::test]
+async fn a_key_past_its_deadline_is_not_stuck_as_well() {
+    let (shop, _) = Shop::with_a_sale().await;
+    let order = Uuid::now_v7();
+    shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", order, "unknown").await;
+    shop.execute(
+        "UPDATE idempotency_records SET first_sent_at = db_clock() - interval '30 hours',
+                next_attempt_at = db_clock() - interval '29 hours' WHERE key = 'left'",
+    )
+    .await;
+    shop.assert_names(Kind::UnresolvedPastDeadline, &order.to_string()).await;
 }
 
 #[tokio::test]
@@ -412,7 +295,7 @@ async fn a_charge_captured_after_the_ledger_was_asked_is_no_anomaly() {
     let (answer, ledger) = tokio::join!(shop.order(&key, &body), asked);
     answer.expect_order();
     assert_eq!(ledger.captures, [], "the gateway was slower than the question");
-    let report = audit::run_over(&shop.pool, &ledger, AuditOptions::default()).await.expect("an audit");
+    let report = audit::run_over(&shop.pool, &ledger, None, AuditOptions::default()).await.expect("an audit");
     assert!(report.is_clean(), "{report}");
     // With the ledger of afterwards the same charge is found in it.
     shop.close().await;
@@ -430,6 +313,29 @@ async fn order_charge_and_capture_must_agree_on_amount_and_currency() {
     shop.assert_names(Kind::AmountMismatch, &sale.capture.payment_intent).await;
     shop.captures[0] = Capture { currency: "usd".to_owned(), ..sale.capture.clone() };
     shop.assert_names(Kind::AmountMismatch, &sale.capture.payment_intent).await;
+}
+
+/// Whoever gave back what nobody bought has repaired it; what stands as paid must not have gone back.
+#[tokio::test]
+async fn a_capture_that_went_back_in_full_is_no_orphan_and_no_duplicate_but_a_paid_order_must_keep_its_own() {
+    let (mut shop, sale) = Shop::with_a_sale().await;
+    shop.captures.push(Capture { amount_refunded: 4299, ..capture(digest_of(7, "forgotten"), Some("tap-9")) });
+    shop.captures.push(Capture { amount_refunded: 4299, ..capture(sale.digest, Some("tap-1")) });
+    let report = shop.audit().await;
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.counted.refunded, 2);
+    assert!(report.to_string().contains("2 captures that belong to no order were refunded in full"), "{report}");
+
+    shop.captures[1].amount_refunded = 4298;
+    shop.assert_names(Kind::OrphanCharge, &shop.captures[1].payment_intent).await;
+    shop.captures[1].amount_refunded = 4299;
+    shop.captures[2].amount_refunded = 1;
+    shop.assert_names(Kind::DuplicateCharge, &shop.captures[2].payment_intent).await;
+    shop.captures.truncate(1);
+    for refunded in [1, 4299] {
+        shop.captures[0].amount_refunded = refunded;
+        shop.assert_names(Kind::AmountMismatch, &sale.charge.to_string()).await;
+    }
 }
 
 #[tokio::test]
@@ -467,19 +373,20 @@ async fn a_hundred_anomalies_of_a_kind_are_spelled_out_and_all_are_counted() {
 async fn a_ledger_read_over_http_gives_a_report_in_json() {
     let (shop, sale) = Shop::with_a_sale().await;
     let gateway = gateway_that_lists(&shop.captures, 1).await;
-    let report = audit::run(&shop.pool, &gateway.uri(), AuditOptions::default()).await.unwrap();
+    let mail = mail_service_that_lists(&shop.mails, 1).await;
+    let report = audit::run(&shop.pool, &gateway.uri(), Some(&mail.uri()), AuditOptions::default()).await.unwrap();
     assert!(report.is_clean(), "{report}");
     let found: serde_json::Map<_, _> = Kind::ALL.iter().map(|kind| (kind.name().to_owned(), json!(0))).collect();
     let counted = json!({
-        "orders": 1, "charges": 1, "captures": 1, "events": 1, "pending": 0, "needs_review": 0, "released": 0,
-        "oldest_open_s": null,
+        "orders": 1, "charges": 1, "captures": 1, "events": 1, "entries": 2, "receipts": 1, "mails": 1, "pending": 0, "refunded": 0,
+        "held": 0, "needs_review": 0, "released": 0, "oldest_open_s": null,
         "records": {"completed": 1, "failed": 0, "in_flight": 0, "needs_review": 0, "unknown": 0},
     });
-    let clean = json!({"clean": true, "found": found, "anomalies": [], "counted": counted});
+    let clean = json!({"clean": true, "mails_checked": true, "found": found, "anomalies": [], "counted": counted});
     assert_eq!(serde_json::to_value(&report).unwrap(), clean);
 
     let empty = gateway_that_lists(&[], 0).await;
-    let report = audit::run(&shop.pool, &empty.uri(), AuditOptions::default()).await.unwrap();
+    let report = audit::run(&shop.pool, &empty.uri(), None, AuditOptions::default()).await.unwrap();
     let anomaly = &serde_json::to_value(&report).unwrap()["anomalies"][0];
     assert_eq!(anomaly["anomaly"], "uncaptured_charge");
     assert_eq!(anomaly["key"], sale.digest.to_string());
@@ -490,9 +397,27 @@ async fn a_ledger_read_over_http_gives_a_report_in_json() {
 async fn a_ledger_that_cannot_be_read_or_contradicts_itself_is_no_verdict() {
     let (shop, _) = Shop::with_a_sale().await;
     for gateway in [MockServer::start().await, gateway_that_lists(&shop.captures, 2).await] {
-        let outcome = audit::run(&shop.pool, &gateway.uri(), AuditOptions::default()).await;
+        let outcome = audit::run(&shop.pool, &gateway.uri(), None, AuditOptions::default()).await;
         assert!(outcome.unwrap_err().to_string().contains("ledger"));
     }
+    let gateway = gateway_that_lists(&shop.captures, 1).await;
+    for mail in [MockServer::start().await, mail_service_that_lists(&shop.mails, 2).await] {
+        let outcome = audit::run(&shop.pool, &gateway.uri(), Some(&mail.uri()), AuditOptions::default()).await;
+        assert!(outcome.unwrap_err().to_string().contains("list of mails"));
+    }
+}
+
+async fn mail_service_that_lists(mails: &[Mail], count: usize) -> MockServer {
+    let listed: Vec<_> = mails
+        .iter()
+        .map(|mail| json!({"id": mail.id, "tags": {"event_id": mail.event, "order_id": mail.order}}))
+        .collect();
+    let service = MockServer::start().await;
+    Mock::given(matchers::path("/_mock/mails"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"mails": listed, "count": count})))
+        .mount(&service)
+        .await;
+    service
 }
 
 async fn gateway_that_lists(captures: &[Capture], count: usize) -> MockServer {
@@ -503,7 +428,7 @@ async fn gateway_that_lists(captures: &[Capture], count: usize) -> MockServer {
         .map(|c| {
             json!({
                 "payment_intent": c.payment_intent, "idempotency_key": c.idempotency_key, "reference": c.reference, "amount": c.amount,
-                "currency": c.currency, "amount_refunded": 0, "executions": 1, "replays": 0, "created": 1_700_000_000,
+                "currency": c.currency, "amount_refunded": c.amount_refunded, "executions": 1, "replays": 0, "created": 1_700_000_000,
             })
         })
         .collect();

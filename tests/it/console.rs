@@ -103,6 +103,44 @@ async fn the_page_shows_orders_open_keys_states_and_requests_and_escapes_all_of_
 }
 
 #[tokio::test]
+async fn the_page_shows_what_waits_after_the_order_and_the_word_that_sends_a_parked_event_on() {
+    let pool = database_with_a_sale().await;
+    sqlx::raw_sql(
+        r#"INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload, created_at)
+           VALUES (db_day(), '01900000-0000-7000-8000-0000000000e1', '01900000-0000-7000-8000-00000000000a', 1, 10, 'order.created', '{}',
+                   db_clock() - interval '200 s');
+           INSERT INTO parked_events (stage, event_id, day, order_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
+           VALUES ('receipts', '01900000-0000-7000-8000-0000000000e2', db_day(), '01900000-0000-7000-8000-00000000000b', 1, 'order.created',
+                   '{}', db_clock(), 5, '<script>alert(1)</script>"''&', NULL),
+                  ('receipts', '01900000-0000-7000-8000-0000000000e3', db_day(), '01900000-0000-7000-8000-00000000000b', 2, 'order.created',
+                   '{}', db_clock(), 0, NULL, db_clock());
+           UPDATE leases SET owner = 'abcdef01-0000-4000-8000-000000000000', lease_until = db_clock() + interval '1 h' WHERE duty = 'relay'"#,
+    )
+    .execute(&pool)
+    .await
+    .expect("trouble");
+    let (status, page) = get(&console_at(pool, NOWHERE).await).await;
+    assert_eq!(status, 200);
+    assert_shows(
+        &page,
+        &[
+            "After the order",
+            "unsent, the oldest for 3 min 2",
+            "relay 64 by abcdef01",
+            "ledger nobody works",
+            "<dd class=\"beside\">unread</dd>",
+            "checkout parked --redrive all",
+            "01900000-0000-7000-8000-0000000000e2",
+            "receipts 1",
+        ],
+    );
+    // The error as text and as title; the open key's hostile name as before.
+    assert_eq!(page.matches("<script").count(), 0, "{page}");
+    assert!(page.matches(ESCAPED).count() >= 2, "{page}");
+    assert!(!page.contains("01900000-0000-7000-8000-0000000000e3"), "what waits behind is counted, not listed: {page}");
+}
+
+#[tokio::test]
 async fn the_page_of_an_empty_shop_says_what_would_fill_it() {
     let pool = TestDatabase::create().await.pool().await;
     let (status, page) = get(&console_at(pool, &api_that_remembers(json!([])).await.uri()).await).await;

@@ -1,6 +1,9 @@
 //! One test binary: one server for all of it, and a database of its own for every test that wants one.
 
 mod audit;
+mod audit_events;
+mod audit_world;
+mod backlog;
 mod claims;
 mod console;
 mod crash_matrix;
@@ -22,7 +25,9 @@ mod lost_races;
 mod mail;
 mod mail_client;
 mod mail_world;
+mod metrics;
 mod orders;
+mod parked;
 mod partitions;
 mod recovery;
 mod roles;

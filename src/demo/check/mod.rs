@@ -156,7 +156,7 @@ async fn whole_ledger(api: &Api) -> anyhow::Result<String> {
 /// The judge that believes neither the api nor this page.
 async fn audit(state: &DemoState) -> anyhow::Result<String> {
     let pool = PgPool::connect(&state.database_url).await.context("cannot connect to the database")?;
-    let report = audit::run(&pool, &state.gateway_url, AuditOptions::default()).await;
+    let report = audit::run(&pool, &state.gateway_url, state.mail_url.as_deref(), AuditOptions::default()).await;
     pool.close().await;
     let report = report?;
     ensure!(report.is_clean(), "anomalies:\n{report}");

@@ -99,6 +99,10 @@ impl Process {
         self.stderr.lock().expect("the reader's lock").clone()
     }
 
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().expect("wait").is_none()
+    }
+
     /// `kill -9`: no goodbye, no flush, no rollback.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("kill");
