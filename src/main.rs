@@ -15,7 +15,7 @@ use checkout::{
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
     demo::{self, DemoArgs, DemoState},
-    desk::{self, ReviewArgs},
+    desk::{self, ReconcileArgs, ReviewArgs},
     ids::CustomerId,
     place::Place,
     stop, telemetry,
@@ -73,6 +73,11 @@ enum Role {
         after_help = "Examples:\n  checkout review                                         # what waits, at the running demo\n  checkout review chk_… --charged pi_… --by Ada           # it took the money: the order is placed\n  checkout review chk_… --not-charged --by Ada            # it did not: the key ends with a 402"
     )]
     Review(ReviewArgs),
+    /// Lists what the gateway holds that our books do not explain, and what became of it.
+    #[command(
+        after_help = "Examples:\n  checkout reconcile                   # what was found so far, at the running demo\n  checkout reconcile --now             # compare the books first"
+    )]
+    Reconcile(ReconcileArgs),
     /// Looks after an embedded server on behalf of the process that holds its stdin.
     #[command(hide = true)]
     Guardian(GuardianArgs),
@@ -150,6 +155,7 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
         Role::Token(args) => token(&args),
         Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
         Role::Review(args) => desk::review(args, running_demo).await,
+        Role::Reconcile(args) => desk::reconcile(args, running_demo).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }

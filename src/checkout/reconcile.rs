@@ -27,7 +27,7 @@ use crate::{
         store::{self, Newest},
     },
     leases::Leases,
-    reconciliation::{self, Kind, Progress, Window, store::NewFinding},
+    reconciliation::{self, Finding, Kind, Progress, Window, store::NewFinding},
 };
 
 /// How far each window reaches back into the one before: clocks differ, and what was pending then is settled now.
@@ -206,6 +206,12 @@ fn announce(finding: &NewFinding<'_>) {
             "ALARM: the gateway holds money that our books do not explain"
         );
     }
+}
+
+/// What was found, the newest first.
+pub async fn findings(pool: &PgPool, most: i64) -> anyhow::Result<Vec<Finding>> {
+    let mut connection = pool.acquire().await.context("no database connection")?;
+    reconciliation::store::newest(&mut connection, most).await.context("reading findings")
 }
 
 /// Did it take money that is not all back?

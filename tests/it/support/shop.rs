@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 use super::{Process, TestDatabase, install_tls_provider};
 
+/// What the gateway signs with, and whatever a test signs in its name.
+pub(crate) const WEBHOOK_SECRET: &str = "whsec_of_the_tests";
 const SECRET: &str = "a-secret-of-the-tests-0123456789abcdef";
 /// A customer of the tests; another one is any other number.
 pub(crate) const CUSTOMER: i64 = 42;
@@ -25,6 +27,8 @@ pub(crate) struct Opening {
     /// And the mail's.
     pub(crate) gateway_in_memory: bool,
     pub(crate) worker: bool,
+    /// The gateway tells the api what happened.
+    pub(crate) webhooks: bool,
     /// Further flags of the api and the worker.
     pub(crate) flags: Vec<&'static str>,
 }
@@ -113,7 +117,11 @@ impl Shop {
             .timeout(Duration::from_secs(30))
             .build()
             .expect("a client");
-        Self { database, pool, api, api_url, gateway, gateway_url, mail, mail_url, worker, http, opening }
+        let shop = Self { database, pool, api, api_url, gateway, gateway_url, mail, mail_url, worker, http, opening };
+        if shop.opening.webhooks {
+            shop.listen_to_webhooks().await;
+        }
+        shop
     }
 
     pub(crate) fn token(&self, customer: i64) -> String {
@@ -191,6 +199,15 @@ impl Shop {
         let output = command.output().expect("the program under test");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// The gateway sends its events to the api as it is now; again after a restart of either.
+    pub(crate) async fn listen_to_webhooks(&self) {
+        let url = format!("{}/v1/webhooks/gateway", self.api_url);
+        let body = json!({"url": url, "secret": WEBHOOK_SECRET});
+        let set =
+            self.http.post(format!("{}/_mock/webhooks", self.gateway_url)).json(&body).send().await.expect("sent");
+        assert!(set.status().is_success(), "{}", set.text().await.unwrap_or_default());
     }
 
     pub(crate) async fn ledger(&self) -> Value {
@@ -337,6 +354,7 @@ fn start_role(
         ("CHECKOUT_GATEWAY_URL", gateway_url),
         ("CHECKOUT_MAIL_URL", mail_url),
         ("CHECKOUT_SECRET", SECRET),
+        ("CHECKOUT_WEBHOOK_SECRET", WEBHOOK_SECRET),
         ("CHECKOUT_CONNECTIONS", "6"),
     ];
     Process::role(role, flags, &environment)
