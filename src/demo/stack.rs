@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     part::{Part, PartSpec},
-    ports::{Ports, address},
+    ports::{Ports, address, keep_port},
     server::Server,
     state::{DemoState, secret_of, webhook_secret_of},
 };
@@ -131,16 +131,20 @@ impl Stack {
         let pool = PgPool::connect(&self.state.database_url).await.context("cannot connect to the database")?;
         crate::database::migrate(&pool).await.context("cannot create the schema")?;
         pool.close().await;
-        let ports = self.options.ports;
+        let mut ports = self.options.ports;
+        // The gateway comes first, and is told where the api will be: until then the port is kept for it.
+        let api_port = keep_port(ports.api)?;
         if self.options.webhooks {
-            // The gateway comes first and is told where the api will be: its port was free a moment ago.
+            let api = api_port.local_addr().context("a port without a number")?;
+            ports.api = api.port();
             self.webhook = Some(Webhook {
-                url: format!("http://{}/v1/webhooks/gateway", address(ports.api)),
+                url: format!("http://{api}/v1/webhooks/gateway"),
                 secret: webhook_secret_of(self.server.folder().path())?,
             });
         }
         self.state.gateway_url = self.start_part("gateway", ports.gateway).await?;
         self.state.mail_url = Some(self.start_part("mail", ports.mail).await?);
+        drop(api_port);
         self.state.api_url = self.start_part("api", ports.api).await?;
         self.state.worker_url = self.start_part("worker", ports.worker).await?;
         if self.options.console {

@@ -7,7 +7,7 @@ mod shop;
 pub(crate) use self::{
     database::{TestDatabase, keep_days, usual_timing},
     process::{Process, is_running, wait_for, wait_until},
-    shop::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder, set_clock},
+    shop::{Answer, CUSTOMER, Opening, Shop, WEBHOOK_SECRET, answer, fresh_key, grinder, set_clock, sign},
 };
 
 /// The program under test.

@@ -8,7 +8,9 @@ use checkout::{
     credential::{Credentials, Subject},
     ids::CustomerId,
 };
+use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
+use sha2::Sha256;
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -192,6 +194,45 @@ impl Shop {
         assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
     }
 
+    /// Delivers an event as the gateway would, signed at this moment of the database's clock.
+    pub(crate) async fn deliver(&self, event: &Value) -> Answer {
+        let now_s: f64 = sqlx::query_scalar("SELECT extract(epoch FROM db_clock())::float8")
+            .fetch_one(&self.pool)
+            .await
+            .expect("the clock");
+        let body = event.to_string();
+        self.deliver_signed(&body, &sign(WEBHOOK_SECRET, now_s as i64, &body)).await
+    }
+
+    /// Delivers these bytes with this signature.
+    pub(crate) async fn deliver_signed(&self, body: &str, signature: &str) -> Answer {
+        let request = self.http.post(format!("{}/v1/webhooks/gateway", self.api_url));
+        answer(request.header("Stripe-Signature", signature).body(body.to_owned())).await
+    }
+
+    /// Runs `checkout reconcile` with further arguments, and returns what it printed.
+    pub(crate) fn reconcile(&self, arguments: &[&str]) -> String {
+        let output = self.reconcile_command(arguments).output().expect("the program under test");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn reconcile_command(&self, arguments: &[&str]) -> std::process::Command {
+        let mut command = Process::command(&["reconcile"]);
+        command.args(arguments).env("DATABASE_URL", &self.database.url).env("CHECKOUT_GATEWAY_URL", &self.gateway_url);
+        command
+    }
+
+    /// What reconciliation found: intent, kind, state; oldest first.
+    pub(crate) async fn findings(&self) -> Vec<(String, String, String)> {
+        sqlx::query_as(
+            "SELECT payment_intent, kind, state FROM reconciliation_findings ORDER BY created_at, payment_intent",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .expect("findings")
+    }
+
     /// Runs `checkout review` and returns what it printed, or what it complained of.
     pub(crate) fn review(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Process::command(&["review"]);
@@ -255,6 +296,26 @@ impl Shop {
     pub(crate) fn start_worker(&mut self) {
         let Self { database, gateway_url, mail_url, .. } = &*self;
         self.worker = Some(start_role("worker", database, gateway_url, mail_url, &self.opening.flags).0);
+    }
+
+    /// A worker with further flags of its own.
+    pub(crate) fn start_worker_with(&mut self, flags: &[&str]) {
+        let Self { database, gateway_url, mail_url, .. } = &*self;
+        self.worker = Some(start_role("worker", database, gateway_url, mail_url, flags).0);
+    }
+
+    /// A backup of the database as it is now. The api and the worker must be gone.
+    pub(crate) async fn back_up(&mut self) -> TestDatabase {
+        let backup = self.database.copy(&self.pool).await;
+        self.pool = self.database.pool().await;
+        backup
+    }
+
+    /// An older backup takes the database's place. The other companies notice nothing.
+    pub(crate) async fn restore(&mut self, backup: TestDatabase) {
+        self.pool.close().await;
+        self.database = backup;
+        self.pool = self.database.pool().await;
     }
 
     pub(crate) fn restart_api(&mut self) {
@@ -358,4 +419,11 @@ fn start_role(
         ("CHECKOUT_CONNECTIONS", "6"),
     ];
     Process::role(role, flags, &environment)
+}
+
+/// `Stripe-Signature` of a body.
+pub(crate) fn sign(secret: &str, at_s: i64, body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any key");
+    mac.update(format!("{at_s}.{body}").as_bytes());
+    format!("t={at_s},v1={}", hex::encode(mac.finalize().into_bytes()))
 }
