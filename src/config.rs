@@ -91,7 +91,7 @@ pub struct ReconcileKnobs {
     // The answer takes 8 s at most, a lease 15 s, and a first look of recovery a second more.
     /// What the gateway created less than this ago is not compared yet, in milliseconds: it may still be settling.
     #[arg(long, env = "CHECKOUT_RECONCILE_GRACE_MS", default_value_t = 120_000,
-          value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX_MS))]
+          value_parser = clap::value_parser!(u64).range(1..=WAIT_MAX_MS))]
     pub reconcile_grace_ms: u64,
 }
 

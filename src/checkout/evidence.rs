@@ -55,6 +55,7 @@ pub async fn keep(pool: &PgPool, event: &GatewayEvent, payload: &str) -> anyhow:
     let mut tx = database::begin(pool).await?;
     webhooks::store::insert(&mut tx, &new).await.context("keeping an event of the gateway")?;
     tx.commit().await?;
+    // It is kept, and the gateway does not know that yet: if we die here, it tells us again.
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use crate::{
     database,
     gateway::{Listed, ListedIntent, client::GatewayClient},
     idempotency::{
-        decide,
+        claim_store, decide,
         key::ScopeDigest,
         record::State as RecordState,
         store::{self, Newest},
@@ -179,6 +179,7 @@ impl Reconciler {
         } else {
             reconciliation::store::insert(&mut tx, &found).await.context("writing findings down")?
         };
+        wake(&mut tx, &books, &found, &new).await?;
         if !reconciliation::store::advance(&mut tx, from, to).await? {
             tx.rollback().await?;
             return Ok(None);
@@ -189,6 +190,24 @@ impl Reconciler {
         }
         Ok(Some(new.len()))
     }
+}
+
+/// A key that is still open so late, and money under it: recovery can ask for that by name now, and perhaps spare a person.
+async fn wake(
+    tx: &mut PgConnection,
+    books: &Books,
+    found: &[NewFinding<'_>],
+    new: &HashSet<String>,
+) -> anyhow::Result<()> {
+    let pending = found.iter().filter(|finding| finding.kind == Kind::Pending && new.contains(finding.payment_intent));
+    let mut digests: Vec<ScopeDigest> = pending.filter_map(|finding| Some(ScopeDigest(finding.key?.1))).collect();
+    digests.sort_unstable();
+    digests.dedup();
+    let seen: Vec<_> = digests.iter().filter_map(|digest| Some((*digest, books.newest.records.get(digest)?))).collect();
+    if !seen.is_empty() {
+        claim_store::wake(tx, &seen).await.context("waking recovery")?;
+    }
+    Ok(())
 }
 
 fn announce(finding: &NewFinding<'_>) {

@@ -78,7 +78,6 @@ async fn receive(door: &Door, secret: &WebhookSecret, request: Request) -> Resul
     let payload = String::from_utf8(body).map_err(|_| malformed())?;
     let pool = door.checkout.pool.clone();
     let work = async move { evidence::keep(&pool, &event, &payload).await };
-    // The seam: here it is committed, and the gateway does not know it yet.
     match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(())) => Ok(()),
         Shielded::Done(Err(error)) => Err(unavailable(&error)),

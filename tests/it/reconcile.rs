@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{Shop, fresh_key, grinder, wait_for};
 
 const VISA: &str = "pm_card_visa";
-const NOW: [&str; 3] = ["--now", "--reconcile-grace-ms", "0"];
+const NOW: [&str; 3] = ["--now", "--reconcile-grace-ms", "1"];
 
 /// A charge that the gateway made under a key, behind our back.
 async fn capture_under(shop: &Shop, gateway_key: Option<&str>, amount: u32, replay_key: &str) -> String {
@@ -152,6 +152,26 @@ async fn a_retry_after_the_gateway_forgot_its_key_is_settled_by_the_finding() {
     shop.close().await;
 }
 
+/// No search shows it and no event came, but the list does: the key is settled by it, and no person is asked any more.
+#[tokio::test]
+async fn a_charge_that_only_the_list_shows_ends_a_review() {
+    let mut shop = Shop::open().await;
+    shop.set_gateway(&json!({"search_lag_ms": 1_000_000_000_u64})).await;
+    shop.fault("http_500_after", 1, 0).await;
+    let key = fresh_key();
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    let intent = shop.ledger().await["captures"][0]["payment_intent"].as_str().unwrap().to_owned();
+    shop.set_clock("25 hours").await;
+    shop.order(&key, &grinder(VISA)).await.expect(504, "outcome_unknown");
+    assert_eq!(shop.state_of(&key).await, "needs_review");
+    shop.start_worker();
+    wait_for("it is settled", async || shop.state_of(&key).await == "completed").await;
+    shop.reconcile(&NOW);
+    assert_eq!(finding(&shop, &intent).await, is("pending", "explained"));
+    assert_eq!((shop.captures().await, shop.count("orders").await, shop.count("reviews").await), (1, 1, 0));
+    shop.close().await;
+}
+
 /// Decided and not done, or done and not written down: the same refund under the same key, once. Meanwhile nobody may settle
 /// by a charge that goes back.
 #[tokio::test]
@@ -244,7 +264,7 @@ async fn two_reconcilers_at_once_page_through_everything_and_refund_once() {
 /// In the worker: under its lease, by itself, and with a word to whoever is on duty.
 #[tokio::test]
 async fn the_worker_reconciles_by_itself_and_raises_an_alarm_once() {
-    let flags = vec!["--reconcile-pause-ms", "50", "--reconcile-grace-ms", "0"];
+    let flags = vec!["--reconcile-pause-ms", "50", "--reconcile-grace-ms", "1"];
     let mut shop = Shop::open().await;
     let key = fresh_key();
     shop.order(&key, &grinder(VISA)).await.expect_order();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Opening, Shop, fresh_key, grinder, wait_for};
 
 const VISA: &str = "pm_card_visa";
-const NOW: [&str; 3] = ["--now", "--reconcile-grace-ms", "0"];
+const NOW: [&str; 3] = ["--now", "--reconcile-grace-ms", "1"];
 
 /// Capture by payment intent: its idempotency key and what went back of it.
 async fn captures(shop: &Shop) -> BTreeMap<String, (String, i64)> {

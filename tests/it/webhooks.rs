@@ -169,6 +169,7 @@ async fn an_event_settles_what_the_search_does_not_show() {
 async fn a_late_event_ends_a_review_and_one_that_leads_nowhere_does_not() {
     let mut shop = Shop::open_with(Opening { gateway_in_memory: true, ..Opening::default() }).await;
     let (key, intent, gateway_key) = charged_and_lost(&shop).await;
+    shop.reconcile_nothing().await;
     shop.set_clock("25 hours").await;
     shop.start_worker();
     wait_for("the key needs review", async || shop.state_of(&key).await == "needs_review").await;
