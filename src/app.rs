@@ -134,6 +134,11 @@ async fn keep_days(pool: PgPool, timing: Timing, stop: CancellationToken) {
             }
             Err(error) => tracing::error!(error = one_line(&error), "the days could not be looked after"),
         }
+        match evidence::forget_old(&pool).await {
+            Ok(0) => {}
+            Ok(forgotten) => tracing::info!(forgotten, "forgot old events of the gateway"),
+            Err(error) => tracing::error!(error = one_line(&error), "old events of the gateway could not be forgotten"),
+        }
         rest(UPKEEP_PAUSE, &stop).await;
     }
 }

@@ -42,6 +42,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Payment intents that are asked for by name. A key has one; two are a mistake of somebody's, and more are not worth a wait.
 const NAMED_MAX: i64 = 3;
 
+/// The gateway repeats a delivery for 3 days, a key lives for 7 at most.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Events that one transaction forgets, and transactions at a time: the next look at the days goes on.
+const FORGOTTEN_BATCH: i64 = 5_000;
+const FORGOTTEN_BATCHES_MAX: usize = 400;
+
 /// Keeps an event as it came. It is ours to remember once this returns, whatever happens to us.
 pub async fn keep(pool: &PgPool, event: &GatewayEvent, payload: &str) -> anyhow::Result<()> {
     let ours = event.checkout_key.as_deref().filter(|key| key_digest(key).is_some());
@@ -57,6 +63,22 @@ pub async fn keep(pool: &PgPool, event: &GatewayEvent, payload: &str) -> anyhow:
     tx.commit().await?;
     // It is kept, and the gateway does not know that yet: if we die here, it tells us again.
     Ok(())
+}
+
+/// Forgets what is older than any retry, any search that lags and any delivery that is repeated: a month. From then on the
+/// gateway's own list has to do.
+pub async fn forget_old(pool: &PgPool) -> anyhow::Result<u64> {
+    let mut forgotten = 0;
+    for _ in 0..FORGOTTEN_BATCHES_MAX {
+        let mut tx = database::begin(pool).await?;
+        let batch = webhooks::store::forget(&mut tx, KEPT, FORGOTTEN_BATCH).await.context("forgetting events")?;
+        tx.commit().await?;
+        forgotten += batch;
+        if batch.cast_signed() < FORGOTTEN_BATCH {
+            break;
+        }
+    }
+    Ok(forgotten)
 }
 
 /// What is known of a key besides its record.

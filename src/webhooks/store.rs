@@ -78,6 +78,22 @@ pub async fn look_later(tx: &mut PgConnection, events: &[&str], pause: Duration)
     Ok(())
 }
 
+/// Forgets the oldest of those that something was made of so long ago. How many is the answer.
+pub async fn forget(tx: &mut PgConnection, keep: Duration, most: i64) -> sqlx::Result<u64> {
+    let forgotten = sqlx::query!(
+        "DELETE FROM gateway_events WHERE event_id = ANY (ARRAY(
+             SELECT event_id FROM gateway_events
+             WHERE applied_at IS NOT NULL AND applied_at < db_clock() - make_interval(secs => $1)
+             ORDER BY applied_at LIMIT $2 FOR UPDATE SKIP LOCKED
+         ))",
+        keep.as_secs_f64(),
+        most,
+    )
+    .execute(tx)
+    .await?;
+    Ok(forgotten.rows_affected())
+}
+
 /// The payment intents that were named under a key, the latest news first.
 pub async fn named(connection: &mut PgConnection, gateway_key: &str, most: i64) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(

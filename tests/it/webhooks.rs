@@ -236,6 +236,22 @@ async fn events_without_a_record_stay_evidence_for_a_claim_that_comes_later() {
     shop.close().await;
 }
 
+/// Evidence is kept for a month after something was made of it, and as long as it takes before.
+#[tokio::test]
+async fn old_events_are_forgotten_unless_they_still_wait() {
+    let shop = Shop::open().await;
+    for serial in 0..4 {
+        shop.deliver(&event(&format!("evt_{serial}"), "payment_intent.succeeded", "pi_1", "somebody else's")).await;
+    }
+    let ages = "UPDATE gateway_events SET outcome = 'not_ours', applied_at = db_clock() - interval '29 days' WHERE event_id <> 'evt_0';
+                UPDATE gateway_events SET applied_at = db_clock() - interval '31 days' WHERE event_id = 'evt_1';
+                UPDATE gateway_events SET received_at = db_clock() - interval '31 days'";
+    sqlx::raw_sql(ages).execute(&shop.pool).await.unwrap();
+    assert_eq!(checkout::checkout::evidence::forget_old(&shop.pool).await.unwrap(), 1);
+    assert_eq!((outcome_of(&shop, "evt_1").await, shop.count("gateway_events").await), (None, 3));
+    shop.close().await;
+}
+
 /// Under fire: every delivery faulty in some way, half of the answers lost, and each purchase once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_that_come_twice_late_wrong_and_never_beside_lost_answers_double_nothing() {

@@ -1,13 +1,15 @@
 //! What the tests stand on. Question: how does a test get a real database and real processes, and leave neither behind?
 
 mod database;
+mod gateway_side;
 mod process;
 mod shop;
 
 pub(crate) use self::{
     database::{TestDatabase, keep_days, usual_timing},
+    gateway_side::{WEBHOOK_SECRET, sign},
     process::{Process, is_running, wait_for, wait_until},
-    shop::{Answer, CUSTOMER, Opening, Shop, WEBHOOK_SECRET, answer, fresh_key, grinder, set_clock, sign},
+    shop::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder, set_clock},
 };
 
 /// The program under test.
