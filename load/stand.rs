@@ -58,6 +58,7 @@ impl Stand {
     pub(crate) async fn stack(setting: Setting, stop: &CancellationToken) -> anyhow::Result<Self> {
         let mut options = StackOptions::new(checkout_program()?, Lifetime::Ephemeral, Ports::free());
         options.console = false;
+        options.webhooks = false;
         options.gateway_arguments = vec!["--in-memory".to_owned()];
         options.mail_arguments = vec!["--in-memory".to_owned()];
         options.api_arguments = setting.api_arguments();

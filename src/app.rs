@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    checkout::{Checkout, recover::recover_once, shield::Shield, upkeep},
-    config::{ApiArgs, Timing, WorkerArgs},
+    checkout::{Checkout, evidence, reconcile::Reconciler, recover::recover_once, shield::Shield, upkeep},
+    config::{ApiArgs, Timing, WorkerArgs, unless_empty},
     credential::Credentials,
     database,
     delivery::{
@@ -25,7 +25,8 @@ use crate::{
         health::Tally,
         relay::Relay,
     },
-    http::{self, Door, RequestLog},
+    http::{self, Door, RequestLog, WebhookSecret},
+    leases::Leases,
     metrics::{self, Consumed, Done, Metrics},
     receipts::MailClient,
     serve,
@@ -43,11 +44,13 @@ const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
 pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let timing = args.timing.clone().checked()?;
     let credentials = Credentials::new(&args.credentials.secret)?;
+    let webhook_secret = unless_empty(args.webhook.webhook_secret).as_deref().map(WebhookSecret::new).transpose()?;
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout api", &timing).await?;
     let checkout = Checkout::new(pool, &args.database, &args.gateway, timing)?;
     let shield = Shield::new(args.running_max);
-    let door = Door { checkout, shield: shield.clone(), credentials, log: Arc::new(RequestLog::default()) };
+    let door =
+        Door { checkout, shield: shield.clone(), credentials, webhook_secret, log: Arc::new(RequestLog::default()) };
 
     serve::serve(listener, http::routes(door), stop).await?;
     match shield.drain(DRAIN).await {
@@ -79,8 +82,16 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
     let recovered = done.recovered.clone();
     let metrics = Arc::new(Metrics::new(pool.clone(), done));
 
+    let reconciler = Reconciler::new(
+        pool.clone(),
+        checkout.gateway.clone(),
+        Duration::from_millis(args.reconcile.reconcile_grace_ms),
+        Some(Leases::new(pool.clone(), "reconcile", event_lease)),
+    );
+
     let loops = [
         tokio::spawn(recover(checkout, Duration::from_millis(args.recovery_pause_ms), recovered, stop.clone())),
+        tokio::spawn(reconcile(reconciler, Duration::from_millis(args.reconcile_pause_ms), stop.clone())),
         tokio::spawn(keep_days(pool.clone(), timing, stop.clone())),
         tokio::spawn(run_relay(relay, event_pause, stop.clone())),
         tokio::spawn(consume(bookkeeping, event_pause, stop.clone())),
@@ -103,6 +114,12 @@ async fn open_database(args: &crate::config::DatabaseArgs, name: &str, timing: &
 
 async fn recover(checkout: Checkout, pause: Duration, recovered: Tally, stop: CancellationToken) {
     while !stop.is_cancelled() {
+        // Before recovery, which then finds due what the gateway's news are about.
+        match evidence::apply_once(&checkout).await {
+            Ok(0) => {}
+            Ok(applied) => tracing::info!(applied, "looked at the gateway's events"),
+            Err(error) => tracing::error!(error = one_line(&error), "the gateway's events could not be looked at"),
+        }
         match recover_once(&checkout).await {
             Ok(round) if round != Default::default() => {
                 recovered.add(round.answered);
@@ -115,6 +132,20 @@ async fn recover(checkout: Checkout, pause: Duration, recovered: Tally, stop: Ca
     }
 }
 
+async fn reconcile(mut reconciler: Reconciler, pause: Duration, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        match reconciler.round().await {
+            Ok(Some(round)) if round.new_findings + round.refunded + round.explained > 0 => {
+                tracing::info!(?round, "a round of reconciliation");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(error = one_line(&error), "a round of reconciliation failed"),
+        }
+        rest(pause, &stop).await;
+    }
+    given_back(reconciler.stop().await);
+}
+
 async fn keep_days(pool: PgPool, timing: Timing, stop: CancellationToken) {
     while !stop.is_cancelled() {
         match upkeep::keep_days(&pool, &timing).await {
@@ -124,6 +155,11 @@ async fn keep_days(pool: PgPool, timing: Timing, stop: CancellationToken) {
                 }
             }
             Err(error) => tracing::error!(error = one_line(&error), "the days could not be looked after"),
+        }
+        match evidence::forget_old(&pool).await {
+            Ok(0) => {}
+            Ok(forgotten) => tracing::info!(forgotten, "forgot old events of the gateway"),
+            Err(error) => tracing::error!(error = one_line(&error), "old events of the gateway could not be forgotten"),
         }
         rest(UPKEEP_PAUSE, &stop).await;
     }

@@ -29,10 +29,26 @@ pub struct ApiArgs {
     pub credentials: SecretArgs,
     #[command(flatten)]
     pub timing: Timing,
+    #[command(flatten)]
+    pub webhook: WebhookSecretArgs,
     /// Most requests that run the protocol at once; one more is answered 503 before it claims anything.
     #[arg(long, env = "CHECKOUT_RUNNING_MAX", default_value_t = 4096,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     pub running_max: usize,
+}
+
+/// What the gateway's webhooks are believed by.
+#[derive(Clone, Default, Args)]
+pub struct WebhookSecretArgs {
+    /// What the gateway signs its webhooks with, as `whsec_…`. Without it nobody listens to them.
+    #[arg(long, env = "CHECKOUT_WEBHOOK_SECRET", hide_env_values = true)]
+    pub webhook_secret: Option<String>,
+}
+
+impl std::fmt::Debug for WebhookSecretArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WebhookSecretArgs(…)")
+    }
 }
 
 /// `checkout worker`: everything that happens without a customer.
@@ -61,6 +77,22 @@ pub struct WorkerArgs {
     /// What a dead worker held waits for its end.
     #[arg(long, env = "CHECKOUT_EVENT_LEASE_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=WAIT_MAX_MS))]
     pub event_lease_ms: u64,
+    /// Pause between two comparisons of our books with the gateway's, in milliseconds.
+    #[arg(long, env = "CHECKOUT_RECONCILE_PAUSE_MS", default_value_t = 60_000,
+          value_parser = clap::value_parser!(u64).range(10..=WAIT_MAX_MS))]
+    pub reconcile_pause_ms: u64,
+    #[command(flatten)]
+    pub reconcile: ReconcileKnobs,
+}
+
+/// How the books are compared.
+#[derive(Debug, Clone, Args)]
+pub struct ReconcileKnobs {
+    // The answer takes 8 s at most, a lease 15 s, and a first look of recovery a second more.
+    /// What the gateway created less than this ago is not compared yet, in milliseconds: it may still be settling.
+    #[arg(long, env = "CHECKOUT_RECONCILE_GRACE_MS", default_value_t = 120_000,
+          value_parser = clap::value_parser!(u64).range(1..=WAIT_MAX_MS))]
+    pub reconcile_grace_ms: u64,
 }
 
 /// `checkout console`: the pages.

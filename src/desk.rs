@@ -1,23 +1,25 @@
-//! `checkout review`: the desk where a person decides what no program could find out. Beside it, `checkout parked`: what to do
-//! with an event that nobody could deal with.
+//! `checkout review` and `checkout reconcile`: the desk where a person decides what no program could find out, and sees what the
+//! gateway holds that our books do not explain. Beside it, `checkout parked`: what to do with an event that nobody could deal with.
 
 pub mod parked;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use clap::{ArgGroup, Args};
 
 use crate::{
     checkout::{
         Checkout,
+        reconcile::{Reconciled, Reconciler, findings},
         review::{self, Verdict},
     },
-    config::{DatabaseArgs, GatewayClientArgs, Timing},
+    config::{DatabaseArgs, GatewayClientArgs, ReconcileKnobs, Timing},
     database,
+    gateway::client::GatewayClient,
     place::{Place, PlaceArgs},
 };
 
-/// Keys that one listing shows.
+/// Keys, or findings, that one listing shows.
 const LISTED_MAX: i64 = 100;
 
 /// Without a key: lists the keys that wait. With one: ends its review.
@@ -77,13 +79,67 @@ async fn list(checkout: &Checkout) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Lists what the gateway holds and our books do not explain, newest first.
+#[derive(Debug, Clone, Args)]
+pub struct ReconcileArgs {
+    /// Compare the books first, now, as the worker does every minute.
+    #[arg(long)]
+    pub now: bool,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// The secret key the gateway knows us by.
+    #[arg(long, env = "CHECKOUT_GATEWAY_KEY", default_value = "sk_test_checkout", hide_env_values = true)]
+    pub gateway_secret: String,
+    #[command(flatten)]
+    pub knobs: ReconcileKnobs,
+}
+
+/// Lists, after a round if one is wanted.
+pub async fn reconcile(
+    args: ReconcileArgs,
+    find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
+) -> anyhow::Result<()> {
+    let place = Place::find(&args.place, find_demo)?;
+    let (database, gateway) = reached(place, &args.gateway_secret);
+    let pool = database::connect(&database, "checkout reconcile").await?;
+    if args.now {
+        let grace = Duration::from_millis(args.knobs.reconcile_grace_ms);
+        let mut reconciler = Reconciler::new(pool.clone(), GatewayClient::new(&gateway)?, grace, None);
+        let round = reconciler.round().await?.unwrap_or_default();
+        let Reconciled { listed, new_findings, refunded, explained } = round;
+        println!(
+            "looked at {listed} payments: {new_findings} new findings, {refunded} refunded, {explained} explained"
+        );
+    }
+    let findings = findings(&pool, LISTED_MAX).await?;
+    for finding in &findings {
+        let key = finding.gateway_key.as_deref().unwrap_or("no key of ours");
+        let refund = finding.refund_id.as_deref().map_or_else(String::new, |id| format!("  {id}"));
+        let detail = finding.detail.as_deref().map_or_else(String::new, |detail| format!("  ({detail})"));
+        let (kind, state) = (finding.kind.name(), finding.state.name());
+        println!(
+            "{}  {kind}  {state}  {} {}  of {}  {key}{refund}{detail}",
+            finding.payment_intent, finding.amount_minor, finding.currency, finding.created_at
+        );
+    }
+    if findings.is_empty() {
+        println!("nothing was found that our books do not explain");
+    }
+    Ok(())
+}
+
+fn reached(place: Place, gateway_secret: &str) -> (DatabaseArgs, GatewayClientArgs) {
+    let database = DatabaseArgs { database_url: place.database_url, connections: 2, batch_limit: 1, batch_lanes: 1 };
+    let gateway = GatewayClientArgs { gateway_url: place.gateway_url, gateway_key: gateway_secret.to_owned() };
+    (database, gateway)
+}
+
 async fn open(
     args: &ReviewArgs,
     find_demo: impl FnOnce(Option<&Path>) -> anyhow::Result<Place>,
 ) -> anyhow::Result<Checkout> {
     let place = Place::find(&args.place, find_demo)?;
-    let database = DatabaseArgs { database_url: place.database_url, connections: 2, batch_limit: 1, batch_lanes: 1 };
-    let gateway = GatewayClientArgs { gateway_url: place.gateway_url, gateway_key: args.gateway_secret.clone() };
+    let (database, gateway) = reached(place, &args.gateway_secret);
     let pool = database::connect(&database, "checkout review").await?;
     Checkout::new(pool, &database, &gateway, args.timing.clone())
 }

@@ -18,6 +18,10 @@ pub mod orders;
 pub mod charges;
 // The payment gateway as we see it: how to ask, and what its answers mean.
 pub mod gateway;
+// What the gateway says by itself: signed events, kept as evidence.
+pub mod webhooks;
+// What the gateway took and our books do not explain.
+pub mod reconciliation;
 // What happened, written in the transaction in which it happened.
 pub mod outbox;
 // What a person decided where no program could.

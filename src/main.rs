@@ -16,7 +16,7 @@ use checkout::{
     database::embedded::guardian::{self, GuardianArgs},
     demo::{self, DemoArgs, DemoState},
     desk::{
-        self, ReviewArgs,
+        self, ReconcileArgs, ReviewArgs,
         parked::{self, ParkedArgs},
     },
     ids::CustomerId,
@@ -81,6 +81,11 @@ enum Role {
         after_help = "Examples:\n  checkout parked                            # what waits, at the running demo\n  checkout parked --redrive 0199…            # this event is tried again, and then those behind it\n  checkout parked --redrive all --stage receipts"
     )]
     Parked(ParkedArgs),
+    /// Lists what the gateway holds that our books do not explain, and what became of it.
+    #[command(
+        after_help = "Examples:\n  checkout reconcile                   # what was found so far, at the running demo\n  checkout reconcile --now             # compare the books first"
+    )]
+    Reconcile(ReconcileArgs),
     /// Looks after an embedded server on behalf of the process that holds its stdin.
     #[command(hide = true)]
     Guardian(GuardianArgs),
@@ -172,6 +177,7 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
         Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
         Role::Review(args) => desk::review(args, running_demo).await,
         Role::Parked(args) => parked::parked(args, running_demo).await,
+        Role::Reconcile(args) => desk::reconcile(args, running_demo).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }

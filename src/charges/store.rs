@@ -1,5 +1,7 @@
 //! The SQL of charges.
 
+use std::collections::{HashMap, HashSet};
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -73,4 +75,48 @@ pub async fn insert(tx: &mut PgConnection, charges: &[&NewCharge]) -> sqlx::Resu
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// Which of the gateway's payment intents a charge of ours names.
+pub async fn naming(connection: &mut PgConnection, gateway_ids: &[&str]) -> sqlx::Result<HashSet<String>> {
+    let rows = sqlx::query_scalar!(
+        r#"SELECT c.gateway_id AS "gateway_id!"
+           FROM unnest($1::text[]) AS wanted(gateway_id)
+           CROSS JOIN LATERAL (
+               SELECT gateway_id FROM charges WHERE charges.gateway_id = wanted.gateway_id AND status = 'succeeded' LIMIT 1
+           ) AS c"#,
+        gateway_ids as &[&str],
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().collect())
+}
+
+/// What our books say of a key, for good.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Booked {
+    pub succeeded: bool,
+    /// At least once its customer was told that it was not charged.
+    pub declined: bool,
+}
+
+/// What was booked under these keys. One that is not in the answer never came to an outcome.
+pub async fn booked(connection: &mut PgConnection, digests: &[[u8; 32]]) -> sqlx::Result<HashMap<[u8; 32], Booked>> {
+    let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
+    let rows = sqlx::query!(
+        r#"SELECT wanted.digest AS "digest!",
+                  EXISTS (SELECT FROM charges AS c WHERE c.key_digest = wanted.digest AND c.status = 'succeeded') AS "succeeded!",
+                  EXISTS (SELECT FROM charges AS c WHERE c.key_digest = wanted.digest AND c.status = 'declined') AS "declined!"
+           FROM unnest($1::bytea[]) AS wanted(digest)"#,
+        &digests as &[&[u8]],
+    )
+    .fetch_all(connection)
+    .await?;
+    let booked = rows.into_iter().filter(|row| row.succeeded || row.declined);
+    Ok(booked
+        .filter_map(|row| {
+            let digest = row.digest.try_into().ok()?;
+            Some((digest, Booked { succeeded: row.succeeded, declined: row.declined }))
+        })
+        .collect())
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::evidence::Evidence;
 use crate::{
     config::{SETTLE_RESERVE_MS, Timing},
     crash_point::crash_point,
@@ -78,24 +79,82 @@ pub enum Charged {
 }
 
 /// Looks first if an earlier owner may have sent, then sends, at most twice.
-pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequest, limits: Limits) -> Charged {
-    let mut maybe_sent = claim.maybe_sent;
-    if maybe_sent {
-        let found = gateway.lookup(request, limits.created_since_s, time_left(limits, 0.5)).await;
-        crash_point!(RecoveryLookedUp);
-        match found {
-            Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Declined { .. })) => {
-                return Charged::Known(outcome);
-            }
-            Lookup::Found(_) | Lookup::NothingFound if Instant::now() >= limits.give_up_at => {
-                return Charged::Untellable;
-            }
-            Lookup::Found(_) | Lookup::NothingFound => {}
-            Lookup::Unreachable { .. } if Instant::now() >= limits.silence_ends => return Charged::Untellable,
-            Lookup::Unreachable { why } => return Charged::Known(Outcome::Unknown { why, frozen: false }),
+pub async fn charge(
+    gateway: &GatewayClient,
+    claim: &Claim,
+    request: &ChargeRequest,
+    limits: Limits,
+    evidence: &Evidence,
+) -> Charged {
+    if claim.maybe_sent
+        && let Some(charged) = look_up(gateway, request, limits, evidence).await
+    {
+        return charged;
+    }
+    match send(gateway, claim, request, limits).await {
+        Outcome::Approved { gateway_id } if claim.maybe_sent => {
+            Charged::Known(confirm(gateway, gateway_id, request, limits, evidence).await)
+        }
+        outcome => Charged::Known(outcome),
+    }
+}
+
+/// What the gateway shows of an earlier send, if that ends the run. First by name, where we have one: that answer is as new as
+/// the gateway's books. Its search may lag behind them.
+async fn look_up(
+    gateway: &GatewayClient,
+    request: &ChargeRequest,
+    limits: Limits,
+    evidence: &Evidence,
+) -> Option<Charged> {
+    for gateway_id in &evidence.named {
+        let found = gateway.retrieve(gateway_id, request, time_left(limits, 0.25)).await;
+        if let Lookup::Found(outcome @ Outcome::Approved { .. }) = found {
+            return Some(Charged::Known(outcome));
         }
     }
+    let found = gateway.lookup(request, limits.created_since_s, time_left(limits, 0.5)).await;
+    crash_point!(RecoveryLookedUp);
+    match found {
+        Lookup::Found(Outcome::Approved { gateway_id }) if evidence.given_back.contains(&gateway_id) => {
+            Some(Charged::Known(being_given_back()))
+        }
+        Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Declined { .. })) => Some(Charged::Known(outcome)),
+        Lookup::Found(_) | Lookup::NothingFound if Instant::now() >= limits.give_up_at => Some(Charged::Untellable),
+        Lookup::Found(outcome @ Outcome::Unknown { frozen: true, .. }) => Some(Charged::Known(outcome)),
+        Lookup::Found(_) | Lookup::NothingFound => None,
+        Lookup::Unreachable { .. } if Instant::now() >= limits.silence_ends => Some(Charged::Untellable),
+        Lookup::Unreachable { why } => Some(Charged::Known(Outcome::Unknown { why, frozen: false })),
+    }
+}
 
+/// The answer to a repeated send is the first one's, word for word: it says nothing of a refund since. The payment itself does.
+async fn confirm(
+    gateway: &GatewayClient,
+    gateway_id: String,
+    request: &ChargeRequest,
+    limits: Limits,
+    evidence: &Evidence,
+) -> Outcome {
+    if evidence.given_back.contains(&gateway_id) {
+        return being_given_back();
+    }
+    match gateway.retrieve(&gateway_id, request, time_left(limits, 1.0)).await {
+        Lookup::Found(outcome) => outcome,
+        Lookup::NothingFound => {
+            Outcome::Unknown { why: format!("the gateway approved {gateway_id} and does not know it"), frozen: false }
+        }
+        Lookup::Unreachable { why } => Outcome::Unknown { why, frozen: false },
+    }
+}
+
+/// Nothing may be settled by it, and nothing be sent before it has gone: the gateway would take it for the same.
+fn being_given_back() -> Outcome {
+    Outcome::Unknown { why: "an earlier charge under this key is being given back".to_owned(), frozen: false }
+}
+
+async fn send(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequest, limits: Limits) -> Outcome {
+    let mut maybe_sent = claim.maybe_sent;
     let mut outcome =
         Outcome::NotSent { why: "there was no time left to send".to_owned(), retry_after: None }.sticky(maybe_sent);
     for send in 1..=SENDS_MAX {
@@ -122,7 +181,7 @@ pub async fn charge(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequ
         }
         tokio::time::sleep(pause).await;
     }
-    Charged::Known(outcome)
+    outcome
 }
 
 fn time_left(limits: Limits, share: f64) -> Duration {

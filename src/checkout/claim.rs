@@ -9,7 +9,7 @@ use std::{
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::Checkout;
+use super::{Checkout, evidence};
 use crate::{
     config::Timing,
     crash_point::crash_point,
@@ -141,6 +141,7 @@ impl Batch for Claims {
         store::lock(&mut tx, &digests).await?;
         let newest = store::newest(&mut tx, &digests).await?;
         let bought = orders::store::bought(&mut tx, &keys).await?;
+        let foreshadowed = evidence::foreshadowed(&mut tx, &digests).await?;
 
         let mut leaders = HashMap::new();
         let decisions: Vec<Decision> = requests
@@ -184,12 +185,19 @@ impl Batch for Claims {
         }
         crash_point!(ClaimBeforeCommit);
         tx.commit().await?;
+        // Somebody who used this key before us may have sent, although we remember nobody.
+        for claim in inserted.values_mut().chain(taken.values_mut()) {
+            claim.maybe_sent |= foreshadowed.contains(&claim.digest);
+        }
 
         let outcomes = requests.iter().zip(decisions).map(|(request, decision)| match decision {
-            Decision::Insert => inserted.remove(&request.digest).map_or(MOVED, ClaimOutcome::Execute),
+            Decision::Insert => inserted.remove(&request.digest).map_or(MOVED, resume_or_execute),
             Decision::TakeOver => taken.remove(&request.digest).map_or(MOVED, resume_or_execute),
             Decision::Own => match newest.records.get(&request.digest) {
-                Some(record) => own(request.digest, record, newest.now).map_or(MOVED, resume_or_execute),
+                Some(record) => own(request.digest, record, newest.now).map_or(MOVED, |mut claim| {
+                    claim.maybe_sent |= foreshadowed.contains(&claim.digest);
+                    resume_or_execute(claim)
+                }),
                 None => MOVED,
             },
             Decision::Replay(response) => ClaimOutcome::Replay(response),

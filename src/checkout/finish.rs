@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     Checkout,
     charge::{Charged, Limits, charge},
+    evidence::{self, Evidence},
     frozen::FrozenOrder,
     settle::{Booked, Settled, Settlement, settle},
 };
@@ -45,7 +46,10 @@ pub async fn finish(checkout: &Checkout, claim: Claim, asked_at: Instant) -> any
     let request = frozen.charge_request(claim.digest)?;
     let limits = Limits::of(&claim, &checkout.timing, asked_at);
 
-    let charged = charge(&checkout.gateway, &claim, &request, limits).await;
+    // A first charge has no history, and pays for no look at one.
+    let evidence =
+        if claim.maybe_sent { evidence::of(&checkout.pool, claim.digest).await? } else { Evidence::default() };
+    let charged = charge(&checkout.gateway, &claim, &request, limits, &evidence).await;
     let (settlement, finished) = conclude(claim, &frozen, charged)?;
 
     Ok(match settle(checkout, &settlement).await? {

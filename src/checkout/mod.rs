@@ -8,9 +8,11 @@
 
 pub mod charge;
 pub mod claim;
+pub mod evidence;
 pub mod finish;
 pub mod frozen;
 pub mod place_order;
+pub mod reconcile;
 pub mod recover;
 pub mod review;
 pub mod settle;

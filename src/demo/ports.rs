@@ -62,3 +62,8 @@ impl Ports {
 pub(super) fn address(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
+
+/// Holds a port until it is dropped; of 0 any free one.
+pub(super) fn keep_port(port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address(port)).with_context(|| format!("port {port} is not free any more"))
+}

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     part::{Part, PartSpec},
-    ports::{Ports, address},
+    ports::{Ports, address, keep_port},
     server::Server,
-    state::{DemoState, secret_of},
+    state::{DemoState, secret_of, webhook_secret_of},
 };
 use crate::database::embedded::{DataFolder, Lifetime};
 
@@ -35,6 +35,8 @@ pub struct StackOptions {
     pub database_url: Option<String>,
     /// The benchmark has no use for pages.
     pub console: bool,
+    /// The gateway tells the api what happened. The benchmark measures orders, and has no use for that either.
+    pub webhooks: bool,
     /// Further flags, such as `--in-memory` or `--fault drop_after:0.004`.
     pub gateway_arguments: Vec<String>,
     pub mail_arguments: Vec<String>,
@@ -53,6 +55,7 @@ impl StackOptions {
             ports,
             database_url: None,
             console: true,
+            webhooks: true,
             gateway_arguments: Vec::new(),
             mail_arguments: Vec::new(),
             api_arguments: Vec::new(),
@@ -69,6 +72,20 @@ pub struct Stack {
     server: Server,
     parts: Vec<Part>,
     state: DemoState,
+    webhook: Option<Webhook>,
+}
+
+/// Where the gateway tells what happened, and what signs it.
+#[derive(Clone)]
+struct Webhook {
+    url: String,
+    secret: String,
+}
+
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 impl Stack {
@@ -91,6 +108,7 @@ impl Stack {
             options,
             server,
             parts: Vec::new(),
+            webhook: None,
         };
         let started = tokio::select! {
             started = stack.start_parts() => started,
@@ -113,9 +131,20 @@ impl Stack {
         let pool = PgPool::connect(&self.state.database_url).await.context("cannot connect to the database")?;
         crate::database::migrate(&pool).await.context("cannot create the schema")?;
         pool.close().await;
-        let ports = self.options.ports;
+        let mut ports = self.options.ports;
+        // The gateway comes first, and is told where the api will be: until then the port is kept for it.
+        let api_port = keep_port(ports.api)?;
+        if self.options.webhooks {
+            let api = api_port.local_addr().context("a port without a number")?;
+            ports.api = api.port();
+            self.webhook = Some(Webhook {
+                url: format!("http://{api}/v1/webhooks/gateway"),
+                secret: webhook_secret_of(self.server.folder().path())?,
+            });
+        }
         self.state.gateway_url = self.start_part("gateway", ports.gateway).await?;
         self.state.mail_url = Some(self.start_part("mail", ports.mail).await?);
+        drop(api_port);
         self.state.api_url = self.start_part("api", ports.api).await?;
         self.state.worker_url = self.start_part("worker", ports.worker).await?;
         if self.options.console {
@@ -141,6 +170,14 @@ impl Stack {
             environment.push(("CHECKOUT_GATEWAY_URL", self.state.gateway_url.clone()));
             environment.extend(self.state.mail_url.iter().map(|url| ("CHECKOUT_MAIL_URL", url.clone())));
             environment.push(("CHECKOUT_API_URL", self.state.api_url.clone()));
+        }
+        if let Some(webhook) = &self.webhook {
+            if role == "gateway" {
+                environment.push(("CHECKOUT_WEBHOOK_URL", webhook.url.clone()));
+            }
+            if matches!(role, "gateway" | "api") {
+                environment.push(("CHECKOUT_WEBHOOK_SECRET", webhook.secret.clone()));
+            }
         }
         let part = Part::start(PartSpec {
             role,

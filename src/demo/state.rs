@@ -73,11 +73,19 @@ impl DemoState {
 
 /// What signs this folder's bearer tokens. Made once, so that a token outlives a restart of the demo.
 pub(super) fn secret_of(folder: &Path) -> anyhow::Result<String> {
-    let file = folder.join("secret");
+    kept(&folder.join("secret"), random_secret)
+}
+
+/// What the gateway signs its webhooks with. Made once, so that what is pending outlives a restart, too.
+pub(super) fn webhook_secret_of(folder: &Path) -> anyhow::Result<String> {
+    kept(&folder.join("webhook_secret"), || format!("whsec_{}", random_secret()))
+}
+
+fn kept(file: &Path, make: impl FnOnce() -> String) -> anyhow::Result<String> {
     if !file.exists() {
-        write_private(&file, &random_secret())?;
+        write_private(file, &make())?;
     }
-    std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
 fn file_in(folder: &Path) -> PathBuf {

@@ -33,6 +33,7 @@ pub enum Situation {
     KeyReused,
     StillProcessing,
     OtherAmount,
+    OtherAmountTaken,
     ServerError,
     ServerErrorRecorded,
     TimedOut,
@@ -56,7 +57,7 @@ pub enum Meaning {
 }
 
 impl Situation {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Succeeded,
         Self::Refunded,
         Self::CardDeclined,
@@ -68,6 +69,7 @@ impl Situation {
         Self::KeyReused,
         Self::StillProcessing,
         Self::OtherAmount,
+        Self::OtherAmountTaken,
         Self::ServerError,
         Self::ServerErrorRecorded,
         Self::TimedOut,
@@ -99,6 +101,8 @@ impl Situation {
             Self::KeyReused => Meaning::Unknown,
             Self::StillProcessing => Meaning::Unknown,
             Self::OtherAmount => Meaning::Unknown,
+            // Money was taken under our key for something else: whatever is sent now can only take more.
+            Self::OtherAmountTaken => Meaning::UnknownRecorded,
             // A proxy answers 502 after the upstream executed; a 500 may come after the charge.
             Self::ServerError => Meaning::Unknown,
             Self::ServerErrorRecorded => Meaning::UnknownRecorded,
@@ -122,6 +126,7 @@ impl Situation {
             Self::KeyReused => "the gateway knows the key from another request",
             Self::StillProcessing => "the gateway is still processing",
             Self::OtherAmount => "the gateway answered with another amount",
+            Self::OtherAmountTaken => "the gateway took another amount under our key",
             Self::ServerError => "the gateway failed",
             Self::ServerErrorRecorded => "the gateway failed and recorded the failure",
             Self::TimedOut => "the gateway did not answer in time",
@@ -260,6 +265,7 @@ impl PaymentIntent {
             self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code();
         let refunded = !self.holds_money();
         let (situation, decline) = match (self.status.as_str(), self.last_payment_error) {
+            _ if !same_money && !refunded => (Situation::OtherAmountTaken, None),
             _ if !same_money => (Situation::OtherAmount, None),
             _ if !is_id(&self.id) => (Situation::AnswerUnreadable, None),
             ("succeeded", _) if refunded => (Situation::Refunded, None),

@@ -30,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_CONNECTIONS_MAX: usize = 1024;
 
 /// Where the metadata carries our key, so that a charge can be found by it.
-const KEY_METADATA: &str = "checkout_key";
+pub(super) const KEY_METADATA: &str = "checkout_key";
 
 #[derive(Clone)]
 pub struct GatewayClient {

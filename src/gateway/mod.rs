@@ -4,6 +4,7 @@
 
 pub mod classify;
 pub mod client;
+pub mod event;
 
 use std::time::Duration;
 

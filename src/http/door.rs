@@ -42,7 +42,7 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 pub(super) async fn read_order(door: &Door, request: Request, request_id: RequestId) -> Result<PlaceOrder, Problem> {
     let (parts, body) = request.into_parts();
     // Taken first and judged in its turn: a connection with an unread body is closed, and the answer may be lost with it.
-    let body = read_body(body).await;
+    let body = read_body(body, BODY_BYTES_MAX).await;
     let customer = customer(door, &parts.headers)?;
     let body = body?;
     let key = key(&parts.headers)?;
@@ -61,23 +61,24 @@ pub(super) fn customer(door: &Door, headers: &HeaderMap) -> Result<CustomerId, P
     }
 }
 
-async fn read_body(body: Body) -> Result<Vec<u8>, Problem> {
+/// The raw bytes, if there are at most so many.
+pub(super) async fn read_body(body: Body, bytes_max: usize) -> Result<Vec<u8>, Problem> {
     let broken = |detail| Problem::new(Code::MalformedJson, detail);
-    match tokio::time::timeout(BODY_TIME_MAX, collect(body)).await {
+    match tokio::time::timeout(BODY_TIME_MAX, collect(body, bytes_max)).await {
         Ok(Ok((bytes, length))) if length == bytes.len() => Ok(bytes),
-        Ok(Ok(_)) => Err(Problem::new(Code::PayloadTooLarge, format!("A body may have {BODY_BYTES_MAX} bytes."))),
+        Ok(Ok(_)) => Err(Problem::new(Code::PayloadTooLarge, format!("A body may have {bytes_max} bytes."))),
         Ok(Err(_)) => Err(broken("The body broke off.")),
         Err(_) => Err(broken("The body took too long to arrive.")),
     }
 }
 
 /// The bytes up to the limit, and how many there were.
-async fn collect(mut body: Body) -> Result<(Vec<u8>, usize), axum::Error> {
+async fn collect(mut body: Body, bytes_max: usize) -> Result<(Vec<u8>, usize), axum::Error> {
     let (mut bytes, mut length) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         length += data.len();
-        if length <= BODY_BYTES_MAX {
+        if length <= bytes_max {
             bytes.extend_from_slice(&data);
         } else if length > DISCARDED_BYTES_MAX {
             break;

@@ -9,6 +9,7 @@ mod operator;
 mod orders;
 mod reply;
 mod request_log;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::{
     credential::Credentials,
 };
 
-pub use request_log::RequestLog;
+pub use self::{request_log::RequestLog, webhooks::WebhookSecret};
 
 /// What every handler sees.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Door {
     pub checkout: Checkout,
     pub shield: Shield,
     pub credentials: Credentials,
+    /// Without one nobody is told anything here.
+    pub webhook_secret: Option<WebhookSecret>,
     pub log: Arc<RequestLog>,
 }
 
@@ -40,6 +43,7 @@ pub fn routes(door: Door) -> Router {
         .route("/v1/orders", post(orders::create))
         .route("/v1/orders/{id}", get(orders::show))
         .route("/v1/idempotency-keys/{operation}/{key}", get(idempotency_keys::show))
+        .route("/v1/webhooks/gateway", post(webhooks::gateway))
         .route("/docs/problems", get(docs::problems))
         .route("/operator/requests", get(operator::requests))
         .route("/livez", get(health::live))

@@ -6,7 +6,10 @@
 //! Where a record must be in flight, the statements say `lease_until IS NOT NULL` (a CHECK makes it the same): naming the
 //! state would let the planner walk the whole index of unresolved records in place of one probe of the primary key.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -258,4 +261,30 @@ pub async fn take_over_reviewed(
     .fetch_optional(tx)
     .await?;
     row.map(Taken::claim).transpose()
+}
+
+/// Makes open records due at once, so that the next round of recovery takes them over: news has come. Each only as it was seen,
+/// and not while somebody is at work on it. Which were woken is the answer.
+///
+/// The fence moves and the attempt with it: an owner that slept through its lease must find somebody else's record, and not
+/// one that it might take for its own, ended.
+pub async fn wake(tx: &mut PgConnection, seen: &[(ScopeDigest, &Record)]) -> sqlx::Result<HashSet<ScopeDigest>> {
+    let digests: Vec<&[u8]> = seen.iter().map(|(digest, _)| &digest.0[..]).collect();
+    let days: Vec<time::Date> = seen.iter().map(|(_, record)| record.day).collect();
+    let fences: Vec<i32> = seen.iter().map(|(_, record)| record.fence).collect();
+    let rows = sqlx::query_scalar!(
+        "WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
+         UPDATE idempotency_records AS r
+         SET state = 'unknown', fence = r.fence + 1, attempt = gen_random_uuid(), lease_until = NULL, next_attempt_at = moment.now
+         FROM moment, unnest($1::bytea[], $2::date[], $3::int[]) AS s(digest, day, fence)
+         WHERE r.digest = s.digest AND r.day = s.day AND r.fence = s.fence
+           AND r.response_status IS NULL AND r.first_sent_at IS NOT NULL AND COALESCE(r.lease_until, moment.now) <= moment.now
+         RETURNING r.digest",
+        &digests as &[&[u8]],
+        &days,
+        &fences,
+    )
+    .fetch_all(tx)
+    .await?;
+    rows.iter().map(|digest| read_digest(digest)).collect()
 }

@@ -46,6 +46,7 @@ problems! {
     IdempotencyKeyMissing = "idempotency_key_missing", 400, Never, "This request needs an Idempotency-Key";
     IdempotencyKeyInvalid = "idempotency_key_invalid", 400, Never, "The Idempotency-Key is not valid";
     MalformedJson = "malformed_json", 400, Never, "The body is not a JSON document";
+    WebhookSignatureInvalid = "webhook_signature_invalid", 400, Never, "The delivery is not signed as the gateway signs";
     Unauthenticated = "unauthenticated", 401, SameKey, "A valid bearer token is needed";
     CardDeclined = "card_declined", 402, NewKey, "The payment method was declined";
     NotFound = "not_found", 404, Never, "There is nothing here for you";

@@ -251,6 +251,7 @@ async fn a_review_does_not_take_a_refunded_intent_for_a_charge() {
     shop.set_gateway(&json!({"search_lag_ms": 1_000_000_000_u64})).await;
     shop.fault("drop_after", 2, 0).await;
     shop.order(&key, &order_of_a_grinder(VISA)).await.expect(504, "outcome_unknown");
+    shop.reconcile_nothing().await;
     shop.set_clock("24 hours 1 minute").await;
     shop.start_worker();
     wait_for("a person is asked", async || shop.state_of(&key).await == "needs_review").await;

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Rooms know values and the way to the database, never each other: only the stories join them.
-const ROOMS: [&str; 12] = [
+const ROOMS: [&str; 14] = [
     "idempotency",
     "orders",
     "charges",
@@ -21,6 +21,8 @@ const ROOMS: [&str; 12] = [
     "parking",
     "ledger",
     "receipts",
+    "webhooks",
+    "reconciliation",
 ];
 /// What joins the rooms. Neither knows the other: they meet in the outbox.
 const STORIES: [&str; 2] = ["checkout", "delivery"];

@@ -21,6 +21,7 @@ const HOUR: time::Duration = time::Duration::HOUR;
 struct Gateway {
     server: MockServer,
     client: GatewayClient,
+    evidence: Evidence,
 }
 
 impl Gateway {
@@ -38,12 +39,18 @@ impl Gateway {
             if place == last { mock } else { mock.up_to_n_times(1) }.mount(&server).await;
         }
         let args = GatewayClientArgs { gateway_url: server.uri(), gateway_key: "sk_test_x".to_owned() };
-        Self { client: GatewayClient::new(&args).unwrap(), server }
+        Self { client: GatewayClient::new(&args).unwrap(), server, evidence: Evidence::default() }
+    }
+
+    /// What it shows when asked for `pi_1` by name.
+    async fn showing(self, answer: ResponseTemplate) -> Self {
+        Mock::given(method("GET")).and(path("/v1/payment_intents/pi_1")).respond_with(answer).mount(&self.server).await;
+        self
     }
 
     async fn charge(&self, claim: &Claim) -> Charged {
         let limits = Limits::of(claim, &timing(), Instant::now());
-        charge(&self.client, claim, &request(), limits).await
+        charge(&self.client, claim, &request(), limits, &self.evidence).await
     }
 
     /// What arrived, as `POST` and `GET` in order.
@@ -91,7 +98,8 @@ fn claim(age: time::Duration, maybe_sent: bool) -> Claim {
 
 fn intent(status: &str) -> Value {
     let created = (NOW - HOUR).unix_timestamp();
-    json!({"id": "pi_1", "status": status, "amount": 4299, "currency": "eur", "created": created})
+    let metadata = json!({"checkout_key": "chk_1"});
+    json!({"id": "pi_1", "status": status, "amount": 4299, "currency": "eur", "created": created, "metadata": metadata})
 }
 
 fn ok() -> ResponseTemplate {
@@ -157,9 +165,67 @@ async fn after_an_earlier_owner_the_gateway_is_asked_before_anything_is_sent() {
     assert_eq!(gateway.charge(&claim(HOUR, true)).await, approved());
     assert_eq!(gateway.arrived().await, ["GET"]);
 
-    let gateway = Gateway::with(vec![ok()], json!([])).await;
+    let gateway = Gateway::with(vec![ok()], json!([])).await.showing(ok()).await;
     assert_eq!(gateway.charge(&claim(HOUR, true)).await, approved());
-    assert_eq!(gateway.arrived().await, ["GET", "POST"]);
+    assert_eq!(gateway.arrived().await, ["GET", "POST", "GET"]);
+}
+
+/// The answer to a repeated send is a recording: what happened since is asked of the payment itself.
+#[tokio::test]
+async fn a_repeated_send_is_believed_only_if_the_money_is_still_there() {
+    let mut refunded = intent("succeeded");
+    refunded["latest_charge"] = json!({"amount_refunded": 4299});
+    let gateway =
+        Gateway::with(vec![ok()], json!([])).await.showing(ResponseTemplate::new(200).set_body_json(refunded)).await;
+    let charged = gateway.charge(&claim(HOUR, true)).await;
+    assert!(
+        matches!(&charged, Charged::Known(Outcome::Declined { decline_code, .. }) if decline_code == "refunded"),
+        "{charged:?}"
+    );
+    for (answer, why) in
+        [(ResponseTemplate::new(500), "answered 500"), (ResponseTemplate::new(404), "does not know it")]
+    {
+        let gateway = Gateway::with(vec![ok()], json!([])).await.showing(answer).await;
+        let charged = gateway.charge(&claim(HOUR, true)).await;
+        assert!(
+            matches!(&charged, Charged::Known(Outcome::Unknown { why: said, .. }) if said.contains(why)),
+            "{charged:?}"
+        );
+    }
+    // A first send is no repetition, and its answer no recording.
+    let gateway = Gateway::with(vec![ok()], json!([])).await;
+    assert_eq!(gateway.charge(&claim(time::Duration::ZERO, false)).await, approved());
+    assert_eq!(gateway.arrived().await, ["POST"]);
+}
+
+/// By name the gateway is never behind its books; and what goes back pays for nothing, whatever the search still shows.
+#[tokio::test]
+async fn what_evidence_names_is_asked_for_first_and_what_goes_back_settles_nothing() {
+    let mut gateway = Gateway::with(vec![ok()], json!([])).await.showing(ok()).await;
+    gateway.evidence.named = vec!["pi_0".to_owned(), "pi_1".to_owned()];
+    assert_eq!(gateway.charge(&claim(HOUR * 48, true)).await, approved());
+    assert_eq!(gateway.arrived().await, ["GET", "GET"], "neither searched nor sent");
+
+    let mut gateway = Gateway::with(vec![ok()], json!([intent("succeeded")])).await;
+    gateway.evidence.given_back = vec!["pi_1".to_owned()];
+    let charged = gateway.charge(&claim(HOUR, true)).await;
+    assert!(matches!(charged, Charged::Known(Outcome::Unknown { .. })), "{charged:?}");
+    assert_eq!(gateway.arrived().await, ["GET"]);
+
+    let mut gateway = Gateway::with(vec![ok()], json!([])).await.showing(ok()).await;
+    gateway.evidence.given_back = vec!["pi_1".to_owned()];
+    let charged = gateway.charge(&claim(HOUR, true)).await;
+    assert!(matches!(charged, Charged::Known(Outcome::Unknown { .. })), "{charged:?}");
+}
+
+#[tokio::test]
+async fn money_taken_under_our_key_for_another_amount_forbids_to_send() {
+    let mut other = intent("succeeded");
+    other["amount"] = json!(100);
+    let gateway = Gateway::with(vec![ok()], json!([other])).await;
+    let charged = gateway.charge(&claim(HOUR, true)).await;
+    assert!(matches!(charged, Charged::Known(Outcome::Unknown { frozen: true, .. })), "{charged:?}");
+    assert_eq!(gateway.arrived().await, ["GET"]);
 }
 
 #[tokio::test]
@@ -170,7 +236,7 @@ async fn nothing_is_sent_once_the_gateway_may_have_forgotten_the_key() {
         (HOUR * 24 - time::Duration::SECOND, Some(false)),
         (HOUR * 24, Some(true)),
     ] {
-        let gateway = Gateway::with(vec![ok()], json!([])).await;
+        let gateway = Gateway::with(vec![ok()], json!([])).await.showing(ok()).await;
         let charged = gateway.charge(&claim(age, true)).await;
         match (expected, &charged) {
             (None, charged) => assert_eq!(*charged, approved()),
@@ -189,7 +255,8 @@ async fn a_search_that_never_answers_is_a_persons_business_in_the_end() {
     let client = GatewayClient::new(&args).unwrap();
     for (age, untellable) in [(HOUR, false), (HOUR * 30, false), (HOUR * 48, true)] {
         let claim = claim(age, true);
-        let charged = charge(&client, &claim, &request(), Limits::of(&claim, &timing(), Instant::now())).await;
+        let limits = Limits::of(&claim, &timing(), Instant::now());
+        let charged = charge(&client, &claim, &request(), limits, &Evidence::default()).await;
         assert_eq!(charged == Charged::Untellable, untellable, "{age}: {charged:?}");
     }
 }

@@ -104,7 +104,7 @@ async fn every_answer_means_what_the_table_says() {
         (answer(200, &refunded_in(7)), unknown(AnswerUnreadable)),
         (answer(200, &intent("processing")), unknown(StillProcessing)),
         (answer(200, &intent("requires_confirmation")), unknown(StillProcessing)),
-        (answer(200, &other_amount), unknown(OtherAmount)),
+        (answer(200, &other_amount), Outcome::Unknown { why: OtherAmountTaken.sentence().to_owned(), frozen: true }),
         (answer(200, &json!({"oops": 1})), unknown(AnswerUnreadable)),
         (answer(200, &with_id("")), unknown(AnswerUnreadable)),
         (answer(200, &with_id("pi\u{0}1")), unknown(AnswerUnreadable)),

@@ -17,6 +17,8 @@ use sqlx::{
 };
 use tokio::sync::{Mutex, OnceCell};
 
+use super::wait_for;
+
 const TEMPLATE: &str = "template_of_tests";
 /// Tests run side by side, each with pools of several connections; the server takes 200 altogether.
 const CONNECTIONS_OF_A_TEST: u32 = 8;
@@ -58,6 +60,27 @@ impl TestDatabase {
     /// Of a server of the test's own, the first process.
     pub(crate) fn server_pid(&self) -> Option<u32> {
         self.folder.as_ref()?.server_pid()
+    }
+
+    /// A backup as it is now. Nobody but this pool may be connected, and it is closed.
+    pub(crate) async fn copy(&self, pool: &PgPool) -> Self {
+        pool.close().await;
+        let cluster = CLUSTER.get_or_init(start).await;
+        let name = format!("{}_backup", self.name);
+        let mut connection = PgConnection::connect(&cluster.url("postgres")).await.expect("connect");
+        let alone = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{}'", self.name);
+        wait_for("nobody is connected", async || {
+            let count: i64 =
+                sqlx::query_scalar(AssertSqlSafe(alone.clone())).fetch_one(&mut connection).await.expect("a count");
+            count == 0
+        })
+        .await;
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE {}", self.name)))
+            .execute(&mut connection)
+            .await
+            .expect("a backup");
+        connection.close().await.expect("close");
+        Self { url: cluster.url(&name), name, folder: None }
     }
 
     /// A pool of the test's own, beside those of the processes it starts.

@@ -1,6 +1,7 @@
 //! What the tests stand on. Question: how does a test get a real database and real processes, and leave neither behind?
 
 mod database;
+mod gateway_side;
 mod process;
 mod shop;
 
@@ -8,6 +9,7 @@ use tokio::sync::RwLock;
 
 pub(crate) use self::{
     database::{TestDatabase, keep_days, usual_timing},
+    gateway_side::{WEBHOOK_SECRET, sign},
     process::{Process, is_running, wait_for, wait_until},
     shop::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder, set_clock},
 };

@@ -14,7 +14,7 @@ use sqlx::PgPool;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::{Process, TestDatabase, install_tls_provider};
+use super::{Process, TestDatabase, WEBHOOK_SECRET, install_tls_provider};
 
 const SECRET: &str = "a-secret-of-the-tests-0123456789abcdef";
 /// A customer of the tests; another one is any other number.
@@ -31,6 +31,8 @@ pub(crate) struct Opening {
     /// And the mail's.
     pub(crate) gateway_in_memory: bool,
     pub(crate) worker: bool,
+    /// The gateway tells the api what happened.
+    pub(crate) webhooks: bool,
     /// Further flags of the api and the worker.
     pub(crate) flags: Vec<&'static str>,
     /// Further environment of the two, by name and value.
@@ -146,7 +148,24 @@ impl Shop {
             .timeout(Duration::from_secs(30))
             .build()
             .expect("a client");
-        Self { database, pool, api, api_url, gateway, gateway_url, mail, mail_url, worker, worker_url, http, opening }
+        let shop = Self {
+            database,
+            pool,
+            api,
+            api_url,
+            gateway,
+            gateway_url,
+            mail,
+            mail_url,
+            worker,
+            worker_url,
+            http,
+            opening,
+        };
+        if shop.opening.webhooks {
+            shop.listen_to_webhooks().await;
+        }
+        shop
     }
 
     pub(crate) fn token(&self, customer: i64) -> String {
@@ -290,6 +309,28 @@ impl Shop {
         self.worker = Some(Process::spawn(self.command_of("worker", crash)));
     }
 
+    /// A worker with further flags of its own.
+    pub(crate) fn start_worker_with(&mut self, flags: &[&str]) {
+        let mut command = self.command_of("worker", "");
+        command.args(flags);
+        let (worker, url) = Process::listening(command);
+        (self.worker, self.worker_url) = (Some(worker), Some(url));
+    }
+
+    /// A backup of the database as it is now. The api and the worker must be gone.
+    pub(crate) async fn back_up(&mut self) -> TestDatabase {
+        let backup = self.database.copy(&self.pool).await;
+        self.pool = self.database.pool().await;
+        backup
+    }
+
+    /// An older backup takes the database's place. The other companies notice nothing.
+    pub(crate) async fn restore(&mut self, backup: TestDatabase) {
+        self.pool.close().await;
+        self.database = backup;
+        self.pool = self.database.pool().await;
+    }
+
     pub(crate) fn restart_api(&mut self) {
         drop(self.replace_api());
     }
@@ -419,6 +460,7 @@ fn command_of(
         ("CHECKOUT_GATEWAY_URL", gateway_url),
         ("CHECKOUT_MAIL_URL", mail_url),
         ("CHECKOUT_SECRET", SECRET),
+        ("CHECKOUT_WEBHOOK_SECRET", WEBHOOK_SECRET),
         ("CHECKOUT_CONNECTIONS", "6"),
         ("CHECKOUT_CRASH", crash),
     ]);

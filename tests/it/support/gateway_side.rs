@@ -1,0 +1,81 @@
+//! The gateway's side of a shop. Question: what does it tell us by itself, and what do its books say that ours do not?
+
+use std::process::Stdio;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::{Answer, Process, Shop, answer};
+
+/// What the gateway signs with, and whatever a test signs in its name.
+pub(crate) const WEBHOOK_SECRET: &str = "whsec_of_the_tests";
+
+impl Shop {
+    /// The gateway sends its events to the api as it is now; again after a restart of either.
+    pub(crate) async fn listen_to_webhooks(&self) {
+        let url = format!("{}/v1/webhooks/gateway", self.api_url);
+        let body = json!({"url": url, "secret": WEBHOOK_SECRET});
+        let set =
+            self.http.post(format!("{}/_mock/webhooks", self.gateway_url)).json(&body).send().await.expect("sent");
+        assert!(set.status().is_success(), "{}", set.text().await.unwrap_or_default());
+    }
+
+    /// Delivers an event as the gateway would, signed at this moment of the database's clock.
+    pub(crate) async fn deliver(&self, event: &Value) -> Answer {
+        let now_s: f64 = sqlx::query_scalar("SELECT extract(epoch FROM db_clock())::float8")
+            .fetch_one(&self.pool)
+            .await
+            .expect("the clock");
+        let body = event.to_string();
+        self.deliver_signed(&body, &sign(WEBHOOK_SECRET, now_s as i64, &body)).await
+    }
+
+    /// Delivers these bytes with this signature.
+    pub(crate) async fn deliver_signed(&self, body: &str, signature: &str) -> Answer {
+        let request = self.http.post(format!("{}/v1/webhooks/gateway", self.api_url));
+        answer(request.header("Stripe-Signature", signature).body(body.to_owned())).await
+    }
+
+    /// Runs `checkout reconcile` with further arguments, and returns what it printed.
+    pub(crate) fn reconcile(&self, arguments: &[&str]) -> String {
+        let output = self
+            .reconcile_command(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .output()
+            .expect("the program under test");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn reconcile_command(&self, arguments: &[&str]) -> std::process::Command {
+        let mut command = Process::command(&["reconcile"]);
+        command.args(arguments).env("DATABASE_URL", &self.database.url).env("CHECKOUT_GATEWAY_URL", &self.gateway_url);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Nobody compares the books in this test: they are as good as compared.
+    pub(crate) async fn reconcile_nothing(&self) {
+        let reached = "UPDATE reconciliation_progress SET reached_s = 100000000000";
+        sqlx::raw_sql(reached).execute(&self.pool).await.expect("the progress");
+    }
+
+    /// What reconciliation found: intent, kind, state; oldest first.
+    pub(crate) async fn findings(&self) -> Vec<(String, String, String)> {
+        sqlx::query_as(
+            "SELECT payment_intent, kind, state FROM reconciliation_findings ORDER BY created_at, payment_intent",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .expect("findings")
+    }
+}
+
+/// `Stripe-Signature` of a body.
+pub(crate) fn sign(secret: &str, at_s: i64, body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any key");
+    mac.update(format!("{at_s}.{body}").as_bytes());
+    format!("t={at_s},v1={}", hex::encode(mac.finalize().into_bytes()))
+}
