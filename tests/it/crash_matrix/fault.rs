@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::{
     phone,
-    rows::{Fault, Place},
+    rows::{Again, Fault, Place},
     stage::Stage,
 };
 use crate::support::{Process, wait_for};
@@ -127,29 +127,37 @@ impl Stage {
         }
         assert!(self.is_overtaken(event).await, "nobody has read on");
         assert!(late.is_paused(), "it went on before it was told to");
-        let deeds = self.deeds().await;
+        let (deeds, read) = (self.deeds().await, self.read().await);
         late.resume();
         // Asked to stop, it first ends its rounds.
         let status = late.stop();
         assert!(status.success(), "the late worker ended with {status}: {}", late.stderr());
         assert_eq!(self.deeds().await, deeds, "the late worker did what was done, or undid it");
+        // What it publishes again is read again, and everybody is one further. Otherwise nothing was written at all.
+        let now = self.read().await;
+        let went_on = now.iter().zip(&read).all(|(now, before)| now == before || now.1 > before.1);
+        let is_the_same = now == read || self.trial.again == Again::InTheLog;
+        assert!(went_on && is_the_same, "read before: {read:?}, and after the late worker: {now:?}");
         let failed = late.stderr().contains("a round of the relay failed")
             || late.stderr().contains("a round of a consumer failed");
         assert!(failed || !self.trial.loses_its_transaction(), "it kept its transaction: {}", late.stderr());
     }
 
-    /// Two workers divide the lanes and the partitions, and stand still until all orders are placed.
+    /// All orders are placed before there is a worker, and their events kept out of sight until two workers have divided the
+    /// lanes and the partitions between them: neither can do it all before the other has begun.
     pub(super) async fn let_two_workers_share(&mut self) {
-        let first = self.shop.worker.take();
+        join_all(self.keys.iter().map(|key| phone::until_final(&self.shop, key))).await;
+        self.run("UPDATE outbox SET sent_at = db_clock()").await;
         self.shop.start_worker();
-        self.other_worker = std::mem::replace(&mut self.shop.worker, first);
+        self.other_worker = self.shop.worker.take();
+        let armed = match self.trial.fault {
+            Fault::KillOneOfTwo(point) => format!("{}:kill", point.name()),
+            _ => String::new(),
+        };
+        self.shop.start_doomed_worker(&armed);
         wait_for("two workers share", async || self.shop.count(SHARES).await == 6).await;
-        self.workers().for_each(Process::pause);
-        let orders = self.keys.iter().map(|key| phone::until_final(&self.shop, key));
-        join_all(orders).await;
-        assert_eq!(self.shop.count("outbox WHERE sent_at IS NULL").await, self.keys.len() as i64, "the backlog");
-        assert_eq!(self.shop.count(SHARES).await, 6, "they were stopped for too long to share");
-        self.workers().for_each(Process::resume);
+        let backlog = self.run("UPDATE outbox SET sent_at = NULL").await;
+        assert_eq!(backlog, self.keys.len() as u64, "the backlog");
     }
 }
 
@@ -162,8 +170,9 @@ impl Stage {
         self.shop.worker.as_mut().expect("a worker")
     }
 
-    fn workers(&self) -> impl Iterator<Item = &Process> {
-        self.shop.worker.iter().chain(&self.other_worker)
+    /// As many rows as it wrote; none, if it lost a deadlock.
+    async fn run(&self, sql: &'static str) -> u64 {
+        sqlx::query(sql).execute(&self.shop.pool).await.map_or(0, |done| done.rows_affected())
     }
 
     async fn cut_connections(&self, role: &str) -> String {
@@ -225,9 +234,8 @@ impl Stage {
         let mut wiped = 0;
         for _ in 0..WIPES {
             wait_for("events are marked", async || self.shop.count("outbox WHERE sent_at IS NOT NULL").await > 0).await;
-            let wipe = sqlx::query("UPDATE outbox SET sent_at = NULL WHERE sent_at IS NOT NULL");
-            // The relays lock the same rows in another order: whoever loses a deadlock has done nothing.
-            wiped += wipe.execute(&self.shop.pool).await.map_or(0, |done| done.rows_affected());
+            // The relays lock the same rows in another order.
+            wiped += self.run("UPDATE outbox SET sent_at = NULL WHERE sent_at IS NOT NULL").await;
             tokio::time::sleep(BETWEEN_TWO_WIPES).await;
         }
         assert!(wiped > 0, "no mark was wiped");

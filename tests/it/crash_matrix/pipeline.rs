@@ -22,19 +22,21 @@ const QUIET: &str = "SELECT NOT EXISTS (SELECT FROM outbox WHERE sent_at IS NULL
     AND NOT EXISTS (SELECT FROM parked_events)
     AND (SELECT bool_and(c.next_offset = p.next_offset) FROM consumer_offsets AS c JOIN log_partitions AS p USING (partition))";
 
-/// Every row that says an event was dealt with, with the transaction that wrote it last, and how far the consumers have read.
+/// Every row that says an event was dealt with, with the transaction that wrote it last.
 const DEEDS: &str = "SELECT 'sent ' || event_id || ' ' || xmin FROM outbox
     UNION ALL SELECT 'processed ' || consumer || ' ' || event_id || ' ' || xmin FROM processed
     UNION ALL SELECT 'booked ' || event_id || ' ' || account || ' ' || xmin FROM ledger_entries
     UNION ALL SELECT 'receipt ' || event_id || ' ' || xmin FROM receipts
-    UNION ALL SELECT 'read ' || consumer || ' ' || partition || ' ' || next_offset || ' ' || xmin FROM consumer_offsets
     UNION ALL SELECT 'held ' || stage || ' ' || event_id FROM parked_events
     ORDER BY 1";
 
-/// The log holds another event behind the first one in the partition of each event of the fault.
+/// How far each consumer has read each partition, with the transaction that said so.
+const READ: &str = "SELECT consumer || ' ' || partition, next_offset, xmin::text FROM consumer_offsets ORDER BY 1";
+
+/// Everybody has read on behind this event, in its partition.
 const IS_OVERTAKEN: &str = "SELECT EXISTS (
-    SELECT FROM event_log AS l JOIN consumer_offsets AS c USING (partition)
-    WHERE l.event_id = $1 AND c.next_offset > l.\"offset\" + 1
+    SELECT FROM event_log AS l
+    WHERE l.event_id = $1
       AND EXISTS (SELECT FROM event_log AS n WHERE n.partition = l.partition AND n.\"offset\" > l.\"offset\" AND n.event_id <> $1))";
 
 impl Stage {
@@ -47,6 +49,10 @@ impl Stage {
 
     pub(super) async fn deeds(&self) -> Vec<String> {
         sqlx::query_scalar(DEEDS).fetch_all(&self.shop.pool).await.expect("the deeds")
+    }
+
+    pub(super) async fn read(&self) -> Vec<(String, i64, String)> {
+        sqlx::query_as(READ).fetch_all(&self.shop.pool).await.expect("the offsets")
     }
 
     /// The last event of the outbox: the one that met the fault.
