@@ -98,7 +98,11 @@ impl Stage {
     pub(super) async fn take_one_more_order(&mut self) {
         let key = fresh_key();
         let (answer, attempts) = phone::until_final(&self.shop, &key).await;
-        assert_eq!((answer.status, attempts), (201, 1), "where nothing goes wrong: {}", answer.text());
+        assert_eq!(answer.status, 201, "where nothing goes wrong: {}", answer.text());
+        if let Place::Api(_) | Place::Recovery(..) = self.trial.place {
+            // A second attempt may have passed the point a second time, and the fault would come too early.
+            assert_eq!(attempts, 1, "where nothing goes wrong: {}", answer.text());
+        }
         self.before.push((key, answer));
     }
 
