@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use axum::{Router, http::StatusCode, routing::get};
 use sqlx::PgPool;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -110,22 +111,27 @@ async fn keep_days(pool: PgPool, timing: Timing, stop: CancellationToken) {
 
 async fn relay(mut relay: Relay, pause: Duration, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        after(relay.round().await, "a round of the relay", pause, &stop).await;
+        let began = Instant::now();
+        let round = relay.round().await;
+        after(round, "a round of the relay", began.elapsed(), pause, &stop).await;
     }
     given_back(relay.stop().await);
 }
 
 async fn consume<E: Effect>(mut consumer: Consumer<E>, pause: Duration, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        after(consumer.round().await, "a round of a consumer", pause, &stop).await;
+        let began = Instant::now();
+        let round = consumer.round().await;
+        after(round, "a round of a consumer", began.elapsed(), pause, &stop).await;
     }
     given_back(consumer.stop().await);
 }
 
-/// The pause that a round of events calls for.
-async fn after(round: anyhow::Result<Next>, what: &str, pause: Duration, stop: &CancellationToken) {
+/// The pause that a round of events calls for. Customers come first: whoever pays back a backlog rests twice as long as it
+/// works, or an outage of what follows the orders would become one of the orders.
+async fn after(round: anyhow::Result<Next>, what: &str, took: Duration, pause: Duration, stop: &CancellationToken) {
     match round {
-        Ok(Next::GoOn) => tokio::task::yield_now().await,
+        Ok(Next::GoOn) => rest(took * 2, stop).await,
         Ok(Next::Rest) => rest(pause, stop).await,
         Ok(Next::Wait) => rest(TROUBLE_PAUSE, stop).await,
         Err(error) => {

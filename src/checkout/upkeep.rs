@@ -1,7 +1,8 @@
 //! The days: which tables come and go by the day, and how long each day is needed.
 //!
 //! An event's rows are needed until everybody has them: in the outbox until it is sent, in the log until the slowest consumer
-//! has read it, and in `processed`, which is what makes a repetition harmless, until nothing is left that could repeat it.
+//! has read it, and in `processed`, which is what makes a repetition harmless, until nothing is left that could repeat it. And
+//! a day is needed where its events have yet to arrive: as long as the outbox has it, so have the log and `processed`.
 
 use std::time::Duration;
 
@@ -43,13 +44,18 @@ impl Needed for Unsent {
     }
 }
 
-/// An event that some consumer has not read yet.
+/// An event that some consumer has not read yet, or that the log is yet to get.
 struct Unread;
 
 impl Needed for Unread {
     async fn is_needed(&self, connection: &mut PgConnection, day: Date) -> anyhow::Result<bool> {
         let read = inbox::store::slowest(connection).await?;
-        Ok(event_log::store::holds_unread(connection, day, &read).await?)
+        Ok(OUTBOX.attached(connection).await?.contains(&day)
+            || event_log::store::holds_unread(connection, day, &read).await?)
+    }
+
+    async fn expected(&self, connection: &mut PgConnection) -> anyhow::Result<Vec<Date>> {
+        OUTBOX.attached(connection).await
     }
 }
 
@@ -61,6 +67,10 @@ impl Needed for Repeatable {
         Ok(OUTBOX.attached(connection).await?.contains(&day)
             || EVENT_LOG.attached(connection).await?.contains(&day)
             || parking::store::holds_any(connection, day).await.context("looking for held events")?)
+    }
+
+    async fn expected(&self, connection: &mut PgConnection) -> anyhow::Result<Vec<Date>> {
+        EVENT_LOG.attached(connection).await
     }
 }
 

@@ -26,6 +26,11 @@ pub struct ByDay {
 /// Whether a day past its time is needed all the same.
 pub trait Needed: Sync {
     fn is_needed(&self, connection: &mut PgConnection, day: Date) -> impl Future<Output = anyhow::Result<bool>> + Send;
+
+    /// Days besides those ahead that rows may still come for.
+    fn expected(&self, _connection: &mut PgConnection) -> impl Future<Output = anyhow::Result<Vec<Date>>> + Send {
+        async { Ok(Vec::new()) }
+    }
 }
 
 /// What one round of maintenance did.
@@ -65,9 +70,10 @@ async fn maintain_alone(
     let today = sqlx::query_scalar!(r#"SELECT db_day() AS "day!""#).fetch_one(&mut *connection).await?;
     let mut maintained = Maintained::default();
     let attached = days.attached(connection).await?;
-    for ahead in 0..=AHEAD_DAYS {
-        let day = today + Duration::days(ahead);
-        if !attached.contains(&day) {
+    let mut wanted: Vec<Date> = (0..=AHEAD_DAYS).map(|ahead| today + Duration::days(ahead)).collect();
+    wanted.extend(needed.expected(connection).await?);
+    for day in wanted {
+        if !attached.contains(&day) && !maintained.made.contains(&day) {
             days.make(connection, day).await.with_context(|| format!("making {} of {day}", days.table))?;
             crash_point!(MaintenanceDayMade);
             maintained.made.push(day);

@@ -16,11 +16,11 @@ use sqlx::{PgConnection, PgPool};
 use super::Next;
 use crate::{
     database,
-    event_log::{self, Delivered, partition_of},
+    event_log::{self, Delivered, PARTITIONS},
     ids::{EventId, OrderId},
     inbox,
     leases::Leases,
-    parking::{self, Parked},
+    parking,
     wire::event::Event,
 };
 
@@ -115,7 +115,10 @@ impl<E: Effect> Consumer<E> {
             return Ok(Next::Rest);
         }
         self.effect.at(Step::Read).await;
-        self.deal_with(&fetched).await
+        let next = self.deal_with(&fetched).await?;
+        // As much as a full part of one partition: there may be more of it.
+        let is_full = fetched.len() >= BATCH_MAX / partitions.len();
+        Ok(if next == Next::Rest && is_full { Next::GoOn } else { next })
     }
 
     async fn fetch(&self, partitions: &[i16]) -> anyhow::Result<Vec<Delivered>> {
@@ -132,12 +135,7 @@ impl<E: Effect> Consumer<E> {
             // One event's content may be to blame: alone it fails alone.
             Err(error) if fetched.len() > 1 && is_content(&error) => {
                 tracing::warn!(consumer = self.effect.consumer(), %error, "a batch failed and is run one by one");
-                for delivered in fetched {
-                    if Box::pin(self.deal_with(std::slice::from_ref(delivered))).await? == Next::Wait {
-                        return Ok(Next::Wait);
-                    }
-                }
-                return Ok(Next::GoOn);
+                return self.one_by_one(fetched).await;
             }
             Err(error) if is_content(&error) => self.refuse(fetched, &error.to_string()).await?,
             Err(error) => return Err(error.into()),
@@ -145,10 +143,26 @@ impl<E: Effect> Consumer<E> {
         self.effect.at(Step::BeforeAck).await;
         self.acknowledge(&verdicts.next).await?;
         if let Some(why) = verdicts.stalled {
-            tracing::warn!(consumer = self.effect.consumer(), why, "the other side cannot be reached; events wait");
-            return Ok(Next::Wait);
+            tracing::warn!(consumer = self.effect.consumer(), why, "the other side fails; events wait");
+            if verdicts.made.is_empty() {
+                return Ok(Next::Wait);
+            }
         }
-        Ok(if fetched.len() < BATCH_MAX / 2 { Next::Rest } else { Next::GoOn })
+        Ok(Next::Rest)
+    }
+
+    /// One that has to wait stops its own partition, and not the search for the one that is to blame.
+    async fn one_by_one(&mut self, fetched: &[Delivered]) -> anyhow::Result<Next> {
+        let mut waiting = HashSet::new();
+        for delivered in fetched {
+            if waiting.contains(&delivered.partition) {
+                continue;
+            }
+            if Box::pin(self.deal_with(std::slice::from_ref(delivered))).await? == Next::Wait {
+                waiting.insert(delivered.partition);
+            }
+        }
+        Ok(Next::GoOn)
     }
 
     /// Lets the effect happen for the first new event of every order that is not held up, and sorts out what came of it. A
@@ -219,53 +233,58 @@ impl<E: Effect> Consumer<E> {
         Ok(())
     }
 
-    /// Tries held events again whose time has come, one by one: each is the first of its order.
+    /// Tries held events again whose time has come, side by side: each is the first of its order.
     async fn retry(&self, partitions: &[i16]) -> anyhow::Result<()> {
-        let due = {
-            let mut connection = self.pool.acquire().await.context("no database connection")?;
-            parking::store::due(&mut connection, self.effect.consumer(), RETRIES_MAX).await?
-        };
-        let ours = due.iter().filter(|parked| partitions.contains(&partition_of(parked.event.order)));
-        for parked in ours {
-            self.try_again(parked).await?;
-        }
-        Ok(())
-    }
-
-    async fn try_again(&self, parked: &Parked) -> anyhow::Result<()> {
         let consumer = self.effect.consumer();
-        let event = &parked.event;
-        let made = self.effect.make(&[event]).await.pop();
-        let failure = match made {
-            Some(Ok(made)) => match self.let_through(event, &made).await {
-                Ok(()) => {
-                    tracing::info!(consumer, event = %event.id, order = %event.order, "a held event came through");
-                    return Ok(());
+        let mut connection = self.pool.acquire().await.context("no database connection")?;
+        let due = parking::store::due(&mut connection, consumer, partitions, PARTITIONS, RETRIES_MAX).await?;
+        let due: Vec<&Event> = due.iter().map(|parked| &parked.event).collect();
+        // A late owner may have held what the next one had applied.
+        let applied = inbox::store::applied(&mut connection, consumer, &due).await?;
+        drop(connection);
+        let due: Vec<&Event> = due.into_iter().filter(|event| !applied.contains(&event.id)).collect();
+        let outcomes = if due.is_empty() { Vec::new() } else { self.effect.make(&due).await };
+
+        let (mut refused, mut unanswered) = (Vec::new(), Vec::new());
+        for (event, outcome) in due.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(made) => match self.let_through(event, &made).await {
+                    Ok(()) => {
+                        tracing::info!(consumer, event = %event.id, order = %event.order, "a held event came through")
+                    }
+                    Err(error) if is_content(&error) => refused.push((event, error.to_string())),
+                    Err(error) => return Err(error.into()),
+                },
+                Err(NoEffect::Refused { why }) => refused.push((event, why)),
+                Err(NoEffect::Unavailable { why }) => {
+                    tracing::info!(consumer, event = %event.id, why, "a held event still cannot be tried");
+                    unanswered.push(event.id);
                 }
-                Err(error) if is_content(&error) => error.to_string(),
-                Err(error) => return Err(error.into()),
-            },
-            Some(Err(NoEffect::Refused { why })) => why,
-            Some(Err(NoEffect::Unavailable { why })) => {
-                tracing::info!(consumer, event = %event.id, why, "a held event still cannot be tried");
-                return self.postpone(event).await;
             }
-            None => anyhow::bail!("an effect without an outcome"),
-        };
-        let mut tx = database::begin(&self.pool).await?;
-        let parked = parking::store::hold_failed(&mut tx, consumer, &[(event, &failure)]).await?;
-        tx.commit().await?;
-        if !parked.is_empty() {
-            tracing::error!(consumer, event = %event.id, order = %event.order, failure, "ALARM: an event is parked");
         }
-        Ok(())
+        self.put_back(&refused, &unanswered, &Vec::from_iter(applied)).await
     }
 
-    /// Not the event's fault, so it does not count.
-    async fn postpone(&self, event: &Event) -> anyhow::Result<()> {
+    async fn put_back(
+        &self,
+        refused: &[(&Event, String)],
+        unanswered: &[EventId],
+        applied: &[EventId],
+    ) -> anyhow::Result<()> {
+        if refused.is_empty() && unanswered.is_empty() && applied.is_empty() {
+            return Ok(());
+        }
+        let consumer = self.effect.consumer();
         let mut tx = database::begin(&self.pool).await?;
-        parking::store::postpone(&mut tx, self.effect.consumer(), event.id).await?;
+        let failed: Vec<(&Event, &str)> = refused.iter().map(|(event, why)| (*event, why.as_str())).collect();
+        let parked = parking::store::hold_failed(&mut tx, consumer, &failed).await?;
+        // Not the event's fault, so it does not count.
+        parking::store::postpone(&mut tx, consumer, unanswered).await?;
+        parking::store::release(&mut tx, consumer, applied).await?;
         tx.commit().await?;
+        for (event, why) in refused.iter().filter(|(event, _)| parked.contains(&event.id)) {
+            tracing::error!(consumer, event = %event.id, order = %event.order, why, "ALARM: an event is parked");
+        }
         Ok(())
     }
 
@@ -286,8 +305,13 @@ impl<E: Effect> Consumer<E> {
 
 /// Whether the database objects to what was to be written, as opposed to being out of reach, or in the middle of something.
 fn is_content(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|refused| refused.code());
-    code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+    let Some(refused) = error.as_database_error() else { return false };
+    match refused.code().as_deref() {
+        // That a day is missing is reported under the code of a failed check, and is nobody's fault. It names no constraint.
+        Some("23514") => refused.constraint().is_some(),
+        Some(code) => code.starts_with("22") || code.starts_with("23"),
+        None => false,
+    }
 }
 
 /// Sorts events by what is to be done with them, partition by partition, up to the first one that has to wait for the other

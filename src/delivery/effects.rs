@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::future::join_all;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
+use tokio::sync::Semaphore;
 
 use super::consume::{Effect, NoEffect, Step};
 use crate::{
@@ -132,9 +133,13 @@ impl Effect for Receipting {
                 return events.iter().map(|_| Err(NoEffect::Unavailable { why: error.to_string() })).collect();
             }
         };
-        // Futures do nothing before they are polled: at most so many are.
-        let sends: Vec<_> = events.iter().map(|event| self.send(event, now)).collect();
-        stream::iter(sends).buffered(SENDING_MAX).collect().await
+        // Not a stream that keeps the order: in that, one mail that is not answered keeps the places of all that are.
+        let places = Semaphore::new(SENDING_MAX);
+        let send = async |event| {
+            let _place = places.acquire().await;
+            self.send(event, now).await
+        };
+        join_all(events.iter().map(|event| send(event))).await
     }
 
     async fn record(&self, tx: &mut PgConnection, made: &[(&Event, &Receipt)]) -> sqlx::Result<()> {

@@ -15,7 +15,7 @@ use crate::{
     crash_point::crash_point,
     database,
     event_log::{self, Published},
-    ids::EventId,
+    ids::{EventId, OrderId},
     leases::{self, Held, Leases},
     outbox::{self, store::Unsent},
     parking,
@@ -32,6 +32,14 @@ const BATCH_MAX: usize = 1_000;
 /// not named is only tried too early.
 const RESTING_MAX: i64 = 10_000;
 
+/// The work of one round.
+#[derive(Debug, Default)]
+struct Taken {
+    unsent: Vec<Unsent>,
+    /// Whether some event failed before and is held, perhaps one of these.
+    any_held: bool,
+}
+
 #[derive(Debug)]
 pub struct Relay {
     pool: PgPool,
@@ -46,32 +54,38 @@ impl Relay {
     /// Takes what is unsent, publishes it, marks it.
     pub async fn round(&mut self) -> anyhow::Result<Next> {
         let held = self.leases.current().await?.to_vec();
-        let unsent = self.take(&held).await?;
+        let Taken { unsent, any_held } = self.take(&held).await?;
         if unsent.is_empty() {
             return Ok(Next::Rest);
         }
         crash_point!(RelayTaken);
         let events: Vec<&Event> = unsent.iter().map(|unsent| &unsent.event).collect();
         let answers = event_log::publish(&self.pool, &events).await?;
-        self.mark(&held, &unsent, &answers).await?;
+        self.mark(&held, &unsent, &answers, any_held).await?;
         Ok(if unsent.len() < BATCH_MAX { Next::Rest } else { Next::GoOn })
     }
 
-    async fn take(&self, held: &[Held]) -> anyhow::Result<Vec<Unsent>> {
+    async fn take(&self, held: &[Held]) -> anyhow::Result<Taken> {
         if held.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Taken::default());
         }
         let lanes: Vec<i16> = held.iter().map(|held| held.slot).collect();
         let mut connection = self.pool.acquire().await.context("no database connection")?;
-        let resting = parking::store::resting_orders(&mut connection, RELAY, RESTING_MAX).await?;
-        outbox::store::unsent(&mut connection, &lanes, &resting, BATCH_MAX as i64)
-            .await
-            .context("looking for unsent events")
+        let orders = parking::store::orders_at(&mut connection, RELAY, RESTING_MAX).await?;
+        let resting: Vec<OrderId> = orders.iter().filter(|held| held.resting).map(|held| held.order).collect();
+        let unsent = outbox::store::unsent(&mut connection, &lanes, &resting, BATCH_MAX as i64).await;
+        Ok(Taken { unsent: unsent.context("looking for unsent events")?, any_held: !orders.is_empty() })
     }
 
     /// Marks what the log acknowledged, and holds what it refused: only in lanes that are still ours. In the others somebody
     /// else has taken the same rows, and will mark them.
-    async fn mark(&self, held: &[Held], unsent: &[Unsent], answers: &[Published]) -> anyhow::Result<()> {
+    async fn mark(
+        &self,
+        held: &[Held],
+        unsent: &[Unsent],
+        answers: &[Published],
+        any_held: bool,
+    ) -> anyhow::Result<()> {
         let mut tx = database::begin(&self.pool).await?;
         let lanes = leases::store::still_held(&mut tx, RELAY, self.leases.owner(), held).await?;
         let lanes: HashSet<i16> = lanes.into_iter().collect();
@@ -85,9 +99,10 @@ impl Relay {
             })
             .collect();
         outbox::store::mark(&mut tx, &sent).await.context("marking events as sent")?;
-        // Some of them may have failed before.
-        let through: Vec<EventId> = sent.iter().map(|unsent| unsent.event.id).collect();
-        parking::store::release(&mut tx, RELAY, &through).await?;
+        if any_held {
+            let through: Vec<EventId> = sent.iter().map(|unsent| unsent.event.id).collect();
+            parking::store::release(&mut tx, RELAY, &through).await?;
+        }
         for event in parking::store::hold_failed(&mut tx, RELAY, &refused).await? {
             tracing::error!(%event, "ALARM: an event cannot be published and is parked");
         }

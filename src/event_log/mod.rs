@@ -22,7 +22,7 @@ use crate::{
 pub const EVENT_LOG: ByDay = ByDay { table: "event_log", storage: "autovacuum_vacuum_insert_scale_factor = 0.1" };
 
 /// As many as `migrations/0008_event_log.sql` makes. Each is read by one process of a consumer at a time.
-pub const PARTITIONS: u128 = 8;
+pub const PARTITIONS: u8 = 8;
 
 /// Largest payload, in bytes.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
@@ -48,7 +48,7 @@ pub struct Delivered {
 
 /// The partition of an order: all its events are in one, in order.
 pub fn partition_of(order: OrderId) -> i16 {
-    i16::try_from(order.0.as_u128() % PARTITIONS).unwrap_or_default()
+    i16::try_from(order.0.as_u128() % u128::from(PARTITIONS)).unwrap_or_default()
 }
 
 /// Appends a batch in one transaction, in the order given. One answer per event, in order, after the commit.

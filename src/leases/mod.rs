@@ -40,10 +40,6 @@ impl Leases {
         Self { pool, duty, owner: Uuid::new_v4(), lease, held: Vec::new(), renew_at: Instant::now() }
     }
 
-    pub fn duty(&self) -> &'static str {
-        self.duty
-    }
-
     pub fn owner(&self) -> Uuid {
         self.owner
     }

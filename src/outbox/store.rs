@@ -1,5 +1,7 @@
 //! The SQL of the outbox.
 
+use std::collections::BTreeMap;
+
 use sqlx::PgConnection;
 use time::Date;
 use uuid::Uuid;
@@ -70,9 +72,10 @@ pub async fn append(tx: &mut PgConnection, events: &[&NewEvent]) -> sqlx::Result
 pub async fn unsent(
     connection: &mut PgConnection,
     shards: &[i16],
-    held: &[Uuid],
+    held: &[OrderId],
     most: i64,
 ) -> sqlx::Result<Vec<Unsent>> {
+    let held: Vec<Uuid> = held.iter().map(|order| order.0).collect();
     let rows = sqlx::query!(
         r#"SELECT id AS "id!", day AS "day!", event_id AS "event_id!", order_id AS "order_id!", sequence AS "sequence!",
                   shard AS "shard!", type AS "kind!", payload::text AS "payload!", created_at AS "created_at!"
@@ -80,7 +83,7 @@ pub async fn unsent(
            WHERE sent_at IS NULL AND shard = ANY($1) AND order_id <> ALL($2)
            ORDER BY id LIMIT $3"#,
         shards,
-        held,
+        &held,
         most,
     )
     .fetch_all(connection)
@@ -102,20 +105,24 @@ pub async fn unsent(
 }
 
 /// Marks rows as sent: exactly these, never "everything up to".
-pub async fn mark(tx: &mut PgConnection, sent: &[&Unsent]) -> sqlx::Result<u64> {
-    let days: Vec<Date> = sent.iter().map(|unsent| unsent.event.day).collect();
-    let ids: Vec<i64> = sent.iter().map(|unsent| unsent.id).collect();
-    let marked = sqlx::query!(
-        "WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
-         UPDATE outbox AS o SET sent_at = moment.now
-         FROM moment, unnest($1::date[], $2::bigint[]) AS s(day, id)
-         WHERE o.id = s.id AND o.day = s.day AND o.sent_at IS NULL",
-        &days,
-        &ids,
-    )
-    .execute(tx)
-    .await?;
-    Ok(marked.rows_affected())
+///
+/// Not one word about rows that are unsent, and one statement per day: so there is no other way to these rows than by their
+/// keys. Given one, PostgreSQL compares each of them with all that is unsent, and a backlog could never be marked.
+pub async fn mark(tx: &mut PgConnection, sent: &[&Unsent]) -> sqlx::Result<()> {
+    let mut days: BTreeMap<Date, Vec<i64>> = BTreeMap::new();
+    for unsent in sent {
+        days.entry(unsent.event.day).or_default().push(unsent.id);
+    }
+    for (day, ids) in days {
+        sqlx::query!(
+            "UPDATE outbox SET sent_at = COALESCE(sent_at, db_clock()) WHERE day = $1 AND id = ANY($2)",
+            day,
+            &ids,
+        )
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
 }
 
 /// Whether a day holds an event that is still to be sent.

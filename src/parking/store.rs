@@ -15,7 +15,7 @@ pub async fn held_orders(connection: &mut PgConnection, stage: &str, orders: &[O
     let orders: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
     let rows = sqlx::query_scalar!(
         r#"SELECT o.order_id AS "order_id!" FROM unnest($2::uuid[]) AS o(order_id)
-           WHERE EXISTS (SELECT FROM parked_events AS p WHERE p.stage = $1 AND p.order_id = o.order_id)"#,
+           CROSS JOIN LATERAL (SELECT FROM parked_events WHERE stage = $1 AND order_id = o.order_id LIMIT 1) AS p"#,
         stage,
         &orders,
     )
@@ -24,16 +24,25 @@ pub async fn held_orders(connection: &mut PgConnection, stage: &str, orders: &[O
     Ok(rows.into_iter().map(OrderId).collect())
 }
 
-/// The orders that must not be tried at this stage just now, at most `most` of them.
-pub async fn resting_orders(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<Uuid>> {
-    sqlx::query_scalar!(
-        "SELECT DISTINCT order_id FROM parked_events
-         WHERE stage = $1 AND (next_attempt_at IS NULL OR next_attempt_at > db_clock()) LIMIT $2",
+/// An order with a held event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldOrder {
+    pub order: OrderId,
+    /// Whether it must not be tried just now.
+    pub resting: bool,
+}
+
+/// The orders with a held event at this stage, at most `most` of them.
+pub async fn orders_at(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<HeldOrder>> {
+    let rows = sqlx::query!(
+        r#"SELECT order_id, bool_or(next_attempt_at IS NULL OR next_attempt_at > db_clock()) AS "resting!"
+           FROM parked_events WHERE stage = $1 GROUP BY order_id LIMIT $2"#,
         stage,
         most,
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    Ok(rows.into_iter().map(|row| HeldOrder { order: OrderId(row.order_id), resting: row.resting }).collect())
 }
 
 /// Holds events that failed, or counts one more failure of those held already. Each failure makes the next pause longer; after
@@ -98,20 +107,31 @@ pub async fn hold_behind(tx: &mut PgConnection, stage: &str, behind: &[&Event]) 
     Ok(())
 }
 
-/// The first held event of each order, where its time has come: at most `most`.
-pub async fn due(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<Parked>> {
+/// The first held event of each order, where its time has come: at most `most`, of the orders in these partitions. An order's
+/// partition is the last byte of its id modulo their number. (The scalar subqueries keep the plan: one walk along
+/// `parked_events_due`, and one probe per row.)
+pub async fn due(
+    connection: &mut PgConnection,
+    stage: &str,
+    partitions: &[i16],
+    of: u8,
+    most: i64,
+) -> sqlx::Result<Vec<Parked>> {
+    let partitions: Vec<i32> = partitions.iter().copied().map(i32::from).collect();
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT p.stage, p.event_id, p.day, p.order_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
                   p.next_attempt_at
            FROM parked_events AS p
-           WHERE p.stage = $1 AND p.next_attempt_at <= db_clock()
-             AND NOT EXISTS (
-                 SELECT FROM parked_events AS first
-                 WHERE first.stage = p.stage AND first.order_id = p.order_id AND first.sequence < p.sequence
+           WHERE p.stage = $1 AND p.next_attempt_at <= (SELECT db_clock())
+             AND get_byte(uuid_send(p.order_id), 15) % $2 = ANY($3)
+             AND p.sequence = (
+                 SELECT min(first.sequence) FROM parked_events AS first WHERE first.stage = $1 AND first.order_id = p.order_id
              )
-           ORDER BY p.next_attempt_at LIMIT $2"#,
+           ORDER BY p.next_attempt_at LIMIT $4"#,
         stage,
+        i32::from(of),
+        &partitions,
         most,
     )
     .fetch_all(connection)
@@ -119,12 +139,16 @@ pub async fn due(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx:
     Ok(rows.into_iter().map(Row::parked).collect())
 }
 
-/// Puts the next try off, without counting the last one.
-pub async fn postpone(tx: &mut PgConnection, stage: &str, event: EventId) -> sqlx::Result<()> {
+/// Puts the next tries off, without counting the last ones. The longer an event is held, the longer the pause: one that is
+/// never answered must not cost everybody the wait for it every few seconds.
+pub async fn postpone(tx: &mut PgConnection, stage: &str, events: &[EventId]) -> sqlx::Result<()> {
+    let ids: Vec<Uuid> = events.iter().map(|event| event.0).collect();
     sqlx::query!(
-        "UPDATE parked_events SET next_attempt_at = db_clock() + interval '5 s' WHERE stage = $1 AND event_id = $2",
+        "UPDATE parked_events
+         SET next_attempt_at = db_clock() + LEAST(GREATEST((db_clock() - held_at) / 2, interval '5 s'), interval '5 min')
+         WHERE stage = $1 AND event_id = ANY($2)",
         stage,
-        event.0,
+        &ids,
     )
     .execute(tx)
     .await?;

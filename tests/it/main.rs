@@ -6,6 +6,7 @@ mod console;
 mod crash_matrix;
 mod crash_points;
 mod delivery;
+mod delivery_review;
 mod demo;
 mod embedded_cluster;
 mod gateway_books;
