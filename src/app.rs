@@ -66,7 +66,8 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout worker", &timing).await?;
     let checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing.clone())?;
-    let receipting = Receipting::new(pool.clone(), MailClient::new(&args.mail)?);
+    let receipting =
+        Receipting::new(pool.clone(), MailClient::new(&args.mail)?, Duration::from_millis(args.mail.mail_timeout_ms));
     let event_lease = Duration::from_millis(args.event_lease_ms);
     let event_pause = Duration::from_millis(args.event_pause_ms);
 

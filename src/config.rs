@@ -224,11 +224,18 @@ pub struct MailClientArgs {
     /// The secret key the mail service knows us by.
     #[arg(long, env = "CHECKOUT_MAIL_KEY", default_value = "re_checkout", hide_env_values = true)]
     pub mail_key: String,
+    // Nobody waits for a receipt, and a slow answer is worth waiting for: the mail that was given up is sent again.
+    /// One mail is waited for this long, in milliseconds.
+    #[arg(long, env = "CHECKOUT_MAIL_TIMEOUT_MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(100..=WAIT_MAX_MS))]
+    pub mail_timeout_ms: u64,
 }
 
 impl std::fmt::Debug for MailClientArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MailClientArgs").field("mail_url", &self.mail_url).finish_non_exhaustive()
+        f.debug_struct("MailClientArgs")
+            .field("mail_url", &self.mail_url)
+            .field("mail_timeout_ms", &self.mail_timeout_ms)
+            .finish_non_exhaustive()
     }
 }
 

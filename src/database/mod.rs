@@ -33,6 +33,11 @@ const PLAN_SETTINGS: [(&str, &str); 5] = [
 const BOUND_SETTINGS: [(&str, &str); 4] = [
     ("statement_timeout", "5s"),
     ("lock_timeout", "3s"),
+    // Whoever is stopped between two statements keeps its locks for this long, and everybody behind it waits: others' keys,
+    // lanes, partitions. Between two statements of ours there is no waiting, but there may be a machine that is
+    // suspended, swaps or is out of turns, and who is ended for that has its batch to do again. 10 s is twice what a
+    // statement may take, three times what a lock is waited for, and below the lease of a claim (15 s): when a late owner's
+    // key may be taken over, its locks are gone.
     ("idle_in_transaction_session_timeout", "10s"),
     ("client_min_messages", "error"),
 ];

@@ -52,8 +52,6 @@ impl Effect for Bookkeeping {
 
 /// Mails under way at once. At 20 ms each that is 3,200 a second.
 const SENDING_MAX: usize = 64;
-/// Longest that one mail is waited for.
-const SEND_MAX: Duration = Duration::from_secs(5);
 /// How long the mail service is relied upon to remember a key: it says 24 hours.
 const REMEMBERED: time::Duration = time::Duration::hours(23);
 
@@ -63,6 +61,8 @@ const REMEMBERED: time::Duration = time::Duration::hours(23);
 pub struct Receipting {
     pool: PgPool,
     mail: MailClient,
+    /// Longest that one mail is waited for.
+    send_max: Duration,
 }
 
 /// What came of an event.
@@ -76,8 +76,8 @@ pub enum Receipt {
 }
 
 impl Receipting {
-    pub fn new(pool: PgPool, mail: MailClient) -> Self {
-        Self { pool, mail }
+    pub fn new(pool: PgPool, mail: MailClient, send_max: Duration) -> Self {
+        Self { pool, mail, send_max }
     }
 
     async fn send(&self, event: &Event, now: OffsetDateTime) -> Result<Receipt, NoEffect> {
@@ -92,7 +92,7 @@ impl Receipting {
         {
             return Ok(receipt);
         }
-        match self.mail.send(&mail, SEND_MAX).await {
+        match self.mail.send(&mail, self.send_max).await {
             Sending::Sent { mail_id } => Ok(Receipt::Sent { mail_id }),
             // Another version of us may have sent it in other words: then it is this mail that is refused, and not the event.
             Sending::Refused { why } => self.sent_before(event.id).await?.ok_or(NoEffect::Refused { why }),
@@ -102,7 +102,7 @@ impl Receipting {
 
     /// Asks the mail service's own record, which forgets nothing.
     async fn sent_before(&self, event: EventId) -> Result<Option<Receipt>, NoEffect> {
-        match self.mail.find(event, SEND_MAX).await {
+        match self.mail.find(event, self.send_max).await {
             Found::Delivered { mail_id } => Ok(Some(Receipt::Sent { mail_id })),
             Found::NotDelivered => Ok(None),
             Found::Unavailable { why } => Err(NoEffect::Unavailable { why }),

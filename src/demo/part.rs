@@ -23,6 +23,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    crash_point,
     database::embedded::open_log,
     stop::{STOP_ON_STDIN_EOF, Signal, send},
 };
@@ -40,7 +41,7 @@ const DEATHS_MAX: u32 = 10;
 /// The pid of a part that is not running just now.
 const NONE: u32 = 0;
 
-/// How a part is started, the first time and every other.
+/// How a part is started, the first time and every other: except that what is armed in us acts once.
 #[derive(Debug)]
 pub(super) struct PartSpec {
     pub(super) role: &'static str,
@@ -50,6 +51,13 @@ pub(super) struct PartSpec {
     pub(super) listen: SocketAddr,
     pub(super) log: PathBuf,
     pub(super) progress: fn(&str),
+}
+
+/// A part that died at a crash point would die there again and again: somebody wants to see how it comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    First,
+    Again,
 }
 
 /// A part that is kept running until it is stopped.
@@ -73,7 +81,7 @@ struct Running {
 impl Part {
     /// Returns once the part listens. One that dies before is an error, not something to try again.
     pub(super) async fn start(mut spec: PartSpec) -> anyhow::Result<Self> {
-        let (running, address) = launch(&spec).await?;
+        let (running, address) = launch(&spec, Start::First).await?;
         spec.listen = address;
         let (role, log) = (spec.role, spec.log.clone());
         let pid = Arc::new(AtomicU32::new(running.child.id().unwrap_or(NONE)));
@@ -121,7 +129,7 @@ async fn keep(spec: PartSpec, mut running: Running, pid: Arc<AtomicU32>, stop: C
                 () = stop.cancelled() => return,
             }
             tokio::select! {
-                launched = launch(&spec) => match launched {
+                launched = launch(&spec, Start::Again) => match launched {
                     Ok((again, _)) => break again,
                     Err(error) => last_words = format!("did not start: {error:#}"),
                 },
@@ -133,11 +141,14 @@ async fn keep(spec: PartSpec, mut running: Running, pid: Arc<AtomicU32>, stop: C
     }
 }
 
-async fn launch(spec: &PartSpec) -> anyhow::Result<(Running, SocketAddr)> {
+async fn launch(spec: &PartSpec, start: Start) -> anyhow::Result<(Running, SocketAddr)> {
     let log = open_log(&spec.log)?;
     let mut command = Command::new(&spec.program);
     command.arg(spec.role).arg("--listen").arg(spec.listen.to_string()).args(&spec.arguments);
     command.envs(spec.environment.iter().map(|(name, value)| (name, value))).env(STOP_ON_STDIN_EOF, "1");
+    if start == Start::Again {
+        crash_point::disarm(command.as_std_mut());
+    }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     // A group of its own: Ctrl-C reaches the supervisor alone, which stops the parts in their order.
     command.process_group(0).kill_on_drop(true);

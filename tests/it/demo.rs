@@ -5,16 +5,21 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU16, Ordering},
+    time::Duration,
 };
 
 use checkout::{
+    credential::{Credentials, Subject},
     database::embedded::Lifetime,
     demo::{DemoState, Ports, Stack, StackOptions},
+    ids::CustomerId,
     stop::{Signal, send},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{CHECKOUT, Process, install_tls_provider, is_running, wait_until};
+use crate::support::{
+    CHECKOUT, CUSTOMER, Process, fresh_key, grinder, install_tls_provider, is_running, wait_for, wait_until,
+};
 
 /// `nobody`, by number: it has no name in every image.
 const NOBODY: u32 = 65534;
@@ -174,13 +179,42 @@ async fn a_killed_part_comes_back_on_its_address() {
     assert!(!folder.exists());
 }
 
+#[tokio::test]
+async fn what_is_armed_in_the_demo_strikes_once_and_the_part_comes_back_unharmed() {
+    install_tls_provider();
+    let folder = open_folder();
+    let mut command = demo(base_port(), folder.path());
+    command.env("CHECKOUT_CRASH", "relay.taken:kill");
+    let mut demo = Process::spawn(command);
+    demo.line_with("Ready.");
+    let state = DemoState::read(Some(folder.path())).unwrap();
+    let customer = Subject::Customer(CustomerId(CUSTOMER));
+    let token = Credentials::new(&state.secret).unwrap().mint(customer, Duration::from_secs(60)).unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let order = client.post(format!("{}/v1/orders", state.api_url)).bearer_auth(token);
+    let order = order.header("Idempotency-Key", fresh_key()).json(&grinder("pm_card_visa")).send().await.unwrap();
+    assert_eq!(order.status(), 201);
+
+    demo.line_with("worker ended with signal: 9 (SIGKILL), starts again");
+    demo.line_with("worker runs again");
+    // It comes to the same point again, and passes it.
+    let pool = sqlx::PgPool::connect(&state.database_url).await.unwrap();
+    wait_for("the event is sent", async || {
+        let sent = sqlx::query_scalar("SELECT count(*) FROM outbox WHERE sent_at IS NOT NULL");
+        sent.fetch_one(&pool).await.is_ok_and(|sent: i64| sent == 1)
+    })
+    .await;
+    pool.close().await;
+    assert!(demo.stop().success(), "{}", demo.stderr());
+}
+
 /// `wait_until` for a test whose own runtime does the work that is awaited.
 async fn wait_until_async(awaited: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3000 {
         if holds() {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("waited in vain until {awaited}");
 }

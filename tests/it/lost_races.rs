@@ -5,7 +5,7 @@
 
 use futures_util::{StreamExt, stream};
 
-use crate::support::{Opening, Shop, apart, fresh_key, grinder, wait_for};
+use crate::support::{FAILURES, Opening, Shop, apart, fresh_key, grinder, wait_for};
 
 const VISA: &str = "pm_card_visa";
 /// They wait more than they work.
@@ -19,13 +19,6 @@ enum Step {
     TakeOverByTheClient,
     TakeOverByRecovery,
 }
-
-/// How the step fails: what the trigger does.
-const FAILURES: [(&str, &str); 3] = [
-    ("40001", "RAISE EXCEPTION 'could not serialize access' USING ERRCODE = '40001'"),
-    ("40P01", "RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'"),
-    ("connection ended", "PERFORM pg_terminate_backend(pg_backend_pid())"),
-];
 
 impl Step {
     const ALL: [Self; 4] = [Self::Claim, Self::Settle, Self::TakeOverByTheClient, Self::TakeOverByRecovery];

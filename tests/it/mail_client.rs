@@ -19,7 +19,12 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn client(url: &str) -> MailClient {
-    MailClient::new(&MailClientArgs { mail_url: url.to_owned(), mail_key: "re_checkout".to_owned() }).expect("a client")
+    MailClient::new(&MailClientArgs {
+        mail_url: url.to_owned(),
+        mail_key: "re_checkout".to_owned(),
+        mail_timeout_ms: 5_000,
+    })
+    .expect("a client")
 }
 
 fn order_mail(customer: i64) -> Mail {
@@ -72,7 +77,7 @@ async fn the_client_tells_a_poison_mail_from_everybodys_trouble() {
     let given_up = client.send(&hung, Duration::from_millis(200)).await;
     assert!(matches!(given_up, Sending::Unavailable { .. }), "{given_up:?}");
 
-    let wrong_key = MailClientArgs { mail_url: world.url.clone(), mail_key: "sk_x".to_owned() };
+    let wrong_key = MailClientArgs { mail_url: world.url.clone(), mail_key: "sk_x".to_owned(), mail_timeout_ms: 5_000 };
     let stranger = MailClient::new(&wrong_key).expect("a client");
     assert!(matches!(stranger.send(&hung, PATIENCE).await, Sending::Unavailable { .. }));
     assert!(matches!(stranger.find(hung.key, PATIENCE).await, Found::Unavailable { .. }));

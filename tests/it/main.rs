@@ -22,6 +22,7 @@ mod gateway_webhooks;
 mod gateway_world;
 mod hang_ups;
 mod lost_races;
+mod lost_rounds;
 mod mail;
 mod mail_client;
 mod mail_world;

@@ -1,8 +1,10 @@
-//! One trial's shop, and the steps of the trial on it.
+//! One trial's shop, and the steps of the trial on it. How the faults strike is in `fault`, what comes of the events in
+//! `pipeline`.
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{
@@ -13,63 +15,95 @@ use super::{
 use crate::support::{Answer, Opening, Process, Shop, TestDatabase, fresh_key, wait_for};
 
 /// Short, but in the right proportions: the roles refuse knobs that contradict each other.
-const TIMING: [(&str, &str); 4] = [
+const TIMING: [(&str, &str); 5] = [
     ("CHECKOUT_GATEWAY_BUDGET_MS", "400"),
     ("CHECKOUT_ANSWER_MS", "1500"),
     ("CHECKOUT_LEASE_MS", "3000"),
     ("CHECKOUT_RECOVERY_PAUSE_MS", "200"),
+    ("CHECKOUT_EVENT_PAUSE_MS", "20"),
 ];
-const PAST_THE_LEASE: Duration = Duration::from_millis(3_300);
+/// What a dead worker held waits for its end.
+const EVENT_LEASE: (&str, &str) = ("CHECKOUT_EVENT_LEASE_MS", "1500");
+/// Two workers that share must both have their shares when the work comes, also on a machine that is busy.
+const EVENT_LEASE_OF_TWO: (&str, &str) = ("CHECKOUT_EVENT_LEASE_MS", "4000");
+/// For answers that do not come.
+const MAIL_TIMEOUT: (&str, &str) = ("CHECKOUT_MAIL_TIMEOUT_MS", "700");
+const MAIL_LATENCY_MS: u64 = 1_200;
 /// Orders that are placed before anything goes wrong: whoever is armed passes its point this often unharmed.
 const BEFORE: usize = 2;
-/// Of orders under way, as many are placed before the fault strikes.
-const PLACED_OF_THE_LOAD: i64 = 10;
 const BETWEEN_TWO_OF_THE_LOAD: Duration = Duration::from_millis(15);
 
 pub(super) struct Stage {
-    trial: Trial,
-    shop: Shop,
-    before: Vec<(String, Answer)>,
-    keys: Vec<String>,
-    stopped_at: Option<Instant>,
+    pub(super) trial: Trial,
+    pub(super) shop: Shop,
+    pub(super) before: Vec<(String, Answer)>,
+    pub(super) keys: Vec<String>,
+    pub(super) stopped_at: Option<Instant>,
+    pub(super) other_worker: Option<Process>,
+    /// A server that is away, and its guardian.
+    pub(super) away: Option<(u32, u32)>,
 }
 
 type Sent = Vec<JoinHandle<Attempt>>;
 
+/// What is armed in the api and in the worker.
+fn crashes(trial: Trial) -> (String, String) {
+    let nth = BEFORE + 1;
+    match (trial.place, trial.fault) {
+        (Place::Api(point), Fault::Kill) => (format!("{}:kill:{nth}", point.name()), String::new()),
+        (Place::Api(point), _) => (format!("{}:stop:{nth}", point.name()), String::new()),
+        (Place::Recovery(point, left_behind_at), _) => {
+            (format!("{}:kill:{nth}", left_behind_at.name()), format!("{}:kill", point.name()))
+        }
+        (Place::Delivery(point), Fault::Kill) => (String::new(), format!("{}:kill:{nth}", point.name())),
+        (Place::Delivery(point), _) => (String::new(), format!("{}:stop:{nth}", point.name())),
+        _ => (String::new(), String::new()),
+    }
+}
+
 impl Stage {
     pub(super) async fn open(trial: Trial, database: Option<TestDatabase>) -> Self {
-        let nth = BEFORE + 1;
-        let (api_crash, worker_crash) = match (trial.place, trial.fault) {
-            (Place::Api(point), Fault::Kill) => (format!("{}:kill:{nth}", point.name()), String::new()),
-            (Place::Api(point), _) => (format!("{}:stop:{nth}", point.name()), String::new()),
-            (Place::Recovery(point, left_behind_at), _) => {
-                (format!("{}:kill:{nth}", left_behind_at.name()), format!("{}:kill", point.name()))
-            }
-            (Place::Maintenance(_) | Place::Gateway | Place::Load(_), _) => (String::new(), String::new()),
-        };
+        let (api_crash, worker_crash) = crashes(trial);
+        let mut environment = TIMING.to_vec();
+        environment.push(if let Place::Backlog(_) = trial.place { EVENT_LEASE_OF_TWO } else { EVENT_LEASE });
+        if let Fault::Mail { .. } = trial.fault {
+            environment.push(MAIL_TIMEOUT);
+        }
         let shop = Shop::open_with(Opening {
-            // Another company's books are not to go down with our database.
-            gateway_in_memory: true,
-            worker: !matches!(trial.place, Place::Maintenance(_)),
-            environment: TIMING.to_vec(),
+            // Another company's books are not to go down with our database, but have to outlive its own process.
+            gateway_in_memory: !matches!(trial.fault, Fault::KillTheMail),
+            worker: !matches!(trial.place, Place::Maintenance(_) | Place::Backlog(_)),
+            environment,
             api_crash,
             worker_crash,
             database,
             ..Opening::default()
         })
         .await;
-        let orders = if let Place::Load(orders) = trial.place { orders } else { 1 };
-        let keys = (0..orders).map(|_| fresh_key()).collect();
-        Self { trial, shop, before: Vec::new(), keys, stopped_at: None }
+        let keys = (0..trial.place.orders()).map(|_| fresh_key()).collect();
+        Self { trial, shop, before: Vec::new(), keys, stopped_at: None, other_worker: None, away: None }
     }
 
     pub(super) async fn take_orders_before(&mut self) {
-        for _ in 0..BEFORE {
-            let key = fresh_key();
-            let (answer, attempts) = phone::until_final(&self.shop, &key).await;
-            assert_eq!((answer.status, attempts), (201, 1), "before anything went wrong: {}", answer.text());
-            self.before.push((key, answer));
+        let before = if let Place::Backlog(_) = self.trial.place { 0 } else { BEFORE };
+        for _ in 0..before {
+            self.take_one_more_order().await;
+            if let Place::Delivery(_) | Place::Mail | Place::Rest = self.trial.place {
+                // Each event alone, so that it is known which one meets the fault.
+                self.until_every_event_has_arrived().await;
+            }
         }
+    }
+
+    pub(super) async fn take_one_more_order(&mut self) {
+        let key = fresh_key();
+        let (answer, attempts) = phone::until_final(&self.shop, &key).await;
+        assert_eq!(answer.status, 201, "where nothing goes wrong: {}", answer.text());
+        if let Place::Api(_) | Place::Recovery(..) = self.trial.place {
+            // A second attempt may have passed the point a second time, and the fault would come too early.
+            assert_eq!(attempts, 1, "where nothing goes wrong: {}", answer.text());
+        }
+        self.before.push((key, answer));
     }
 
     /// The attempts that will meet the fault. Nobody waits for them yet.
@@ -77,11 +111,21 @@ impl Stage {
         match self.trial.fault {
             Fault::Gateway { name, requests, latency_ms } => self.shop.fault(name, requests, latency_ms).await,
             Fault::GatewayRecordsAnError => self.shop.fault("http_500_before", 1, 0).await,
+            Fault::Mail { name, mails } => {
+                let fault = json!({"name": name, "count": mails, "latency_ms": MAIL_LATENCY_MS});
+                self.shop.mail_fault(&fault).await;
+            }
+            Fault::KillTheMail => self.shop.mail_fault(&json!({"name": "hang_after", "count": 1})).await,
+            Fault::PostgresAway => self.take_postgres_away().await,
+            Fault::KillOneOfTwo(_) | Fault::WipeTheMarks => self.let_two_workers_share().await,
             Fault::Kill | Fault::StopPastLease | Fault::CutConnections | Fault::RestartPostgres => {}
         }
         if let Place::Maintenance(point) = self.trial.place {
             self.shop.set_clock("5 days").await;
             self.shop.start_doomed_worker(&format!("{}:kill", point.name()));
+            return Vec::new();
+        }
+        if let Place::Backlog(_) = self.trial.place {
             return Vec::new();
         }
         let attempts = self.keys.iter().map(|key| phone::attempt(&self.shop, key));
@@ -92,85 +136,11 @@ impl Stage {
         spaced.map(tokio::spawn).collect()
     }
 
-    /// Waits for the fault, and says by what it was recognised.
-    pub(super) async fn until_it_has_struck(&mut self) -> String {
-        match (self.trial.place, self.trial.fault) {
-            (Place::Api(point), Fault::Kill) => killed_at(&mut self.shop.api, point.name()).await,
-            (Place::Recovery(point, left_behind_at), _) => {
-                killed_at(&mut self.shop.api, left_behind_at.name()).await;
-                killed_at(self.shop.worker.as_mut().expect("a worker"), point.name()).await
-            }
-            (Place::Maintenance(point), _) => {
-                killed_at(self.shop.worker.as_mut().expect("a worker"), point.name()).await
-            }
-            (Place::Api(point), Fault::StopPastLease) => {
-                stopped_at(&self.shop.api, point.name()).await;
-                self.stopped_at = Some(Instant::now());
-                "SIGSTOP".to_owned()
-            }
-            (Place::Api(point), Fault::CutConnections) => {
-                stopped_at(&self.shop.api, point.name()).await;
-                let cut = self.cut_connections().await;
-                self.shop.api.resume();
-                format!("{cut} connections")
-            }
-            (Place::Api(point), _) => {
-                stopped_at(&self.shop.api, point.name()).await;
-                let fired = self.restart_postgres().await;
-                self.shop.api.resume();
-                fired
-            }
-            (Place::Load(_), _) => {
-                let enough = PLACED_OF_THE_LOAD + self.before.len() as i64;
-                wait_for("some of the load is placed", async || self.shop.count("orders").await >= enough).await;
-                let placed = self.shop.count("orders").await;
-                assert!(placed < (self.keys.len() + self.before.len()) as i64, "all was placed before it struck");
-                self.restart_postgres().await
-            }
-            (Place::Gateway, fault) => {
-                let fault = fault.name();
-                wait_for("the gateway counts the fault", async || self.times_counted(&fault).await > 0).await;
-                "counted".to_owned()
-            }
-        }
-    }
-
-    /// Puts right what a supervisor would. A process that is only stopped is left so, and comes back as the late owner.
-    pub(super) async fn heal(&mut self) -> Option<Process> {
-        match (self.trial.place, self.trial.fault) {
-            (Place::Api(_), Fault::StopPastLease) => return Some(self.shop.replace_api()),
-            (Place::Api(_), Fault::Kill) => self.shop.restart_api(),
-            (Place::Recovery(..), _) => {
-                self.shop.start_worker();
-                self.shop.restart_api();
-            }
-            (Place::Maintenance(_), _) => self.shop.start_worker(),
-            (Place::Gateway, Fault::GatewayRecordsAnError) => self.close_as_not_charged().await,
-            (Place::Api(_) | Place::Gateway | Place::Load(_), _) => {}
-        }
-        None
-    }
-
     /// The clients, until each has its final answer. Returns the answers, and the attempts of the most patient one.
     pub(super) async fn retry_until_final(&self) -> (Vec<Answer>, usize) {
         let ended = join_all(self.keys.iter().map(|key| phone::until_final(&self.shop, key))).await;
         let attempts = ended.iter().map(|(_, attempts)| *attempts).max().unwrap_or_default();
         (ended.into_iter().map(|(answer, _)| answer).collect(), attempts)
-    }
-
-    /// Lets the late owner go on, to its end. Others have finished without it.
-    pub(super) async fn wake(&mut self, late_owner: Option<Process>) {
-        if let (Some(mut process), Some(stopped_at)) = (late_owner, self.stopped_at) {
-            tokio::time::sleep(PAST_THE_LEASE.saturating_sub(stopped_at.elapsed())).await;
-            assert!(process.is_paused(), "it went on before it was told to");
-            let records = self.records().await;
-            process.resume();
-            // Asked to stop, it first finishes what it has claimed, as far as it is let.
-            let status = process.stop();
-            assert!(status.success(), "the late owner ended with {status}: {}", process.stderr());
-            assert!(process.stderr().contains("everything that was claimed is finished"), "{}", process.stderr());
-            assert_eq!(self.records().await, records, "the late owner wrote what was not its own any more");
-        }
     }
 
     /// Whatever the attempts that met the fault were told in the end, it contradicts nothing.
@@ -217,10 +187,13 @@ impl Stage {
 
     pub(super) async fn audited(self, fired: String, first: String, attempts: usize, told: &[Answer]) -> Seen {
         let placed = told.iter().filter(|answer| answer.status == 201).count() as i64;
-        let fired = match self.trial.place {
-            Place::Gateway => format!("{}×", self.times_counted(&self.trial.fault.name()).await),
+        let fired = match self.trial.fault {
+            Fault::Gateway { .. } | Fault::GatewayRecordsAnError | Fault::Mail { .. } => {
+                format!("{}×", self.times_counted(&self.trial.fault.name()).await)
+            }
             _ => fired,
         };
+        let delivered = self.delivered().await;
         let seen = Seen {
             fired,
             first,
@@ -230,10 +203,13 @@ impl Stage {
             charges: self.shop.count("charges WHERE status = 'succeeded'").await,
             captures: self.shop.captures().await,
             events: self.shop.count("outbox").await,
+            delivered,
         };
         let expected = placed + self.before.len() as i64;
         let counted = [seen.orders, seen.charges, seen.captures as i64, seen.events];
         assert_eq!(counted, [expected; 4], "orders, charges, captures, events");
+        assert_eq!([seen.delivered.booked, seen.delivered.mails], [expected; 2], "postings, mails");
+        self.did_again(&seen.delivered, expected);
         if let Place::Maintenance(_) = self.trial.place {
             self.days_are_in_order().await;
         }
@@ -243,42 +219,8 @@ impl Stage {
 }
 
 impl Stage {
-    async fn cut_connections(&self) -> i64 {
-        let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                   WHERE datname = current_database() AND application_name = 'checkout api'";
-        let cut = sqlx::query_scalar(cut).fetch_one(&self.shop.pool).await.expect("cut");
-        assert!(cut > 0, "there was no connection to cut");
-        cut
-    }
-
-    /// Immediate shutdown: no checkpoint, no goodbye to any client. The guardian starts the server again on its port.
-    async fn restart_postgres(&self) -> String {
-        let server = self.shop.database.server_pid().expect("a server of our own");
-        assert!(checkout::stop::send(server, checkout::stop::Signal::Quit));
-        wait_for("another server runs", async || {
-            self.shop.database.server_pid().is_some_and(|pid| pid != server) && self.shop.pool.acquire().await.is_ok()
-        })
-        .await;
-        "SIGQUIT".to_owned()
-    }
-
-    /// By the gateway itself, which may be refusing connections at the moment.
-    async fn times_counted(&self, fault: &str) -> u64 {
-        let ask = async || {
-            let stats = self.shop.http.get(format!("{}/_mock/stats", self.shop.gateway_url)).send().await.ok()?;
-            stats.json::<serde_json::Value>().await.ok()?["faults"][fault].as_u64()
-        };
-        ask().await.unwrap_or_default()
-    }
-
-    /// The records with the transactions that wrote them last: any later write shows.
-    async fn records(&self) -> Vec<(String, i32, String)> {
-        let records = "SELECT xmin::text, fence, state FROM idempotency_records ORDER BY digest";
-        sqlx::query_as(records).fetch_all(&self.shop.pool).await.expect("the records")
-    }
-
     /// The gateway has forgotten the key after a day, nothing may be sent any more, and nothing is found.
-    async fn close_as_not_charged(&self) {
+    pub(super) async fn close_as_not_charged(&self) {
         let key = &self.keys[0];
         wait_for("the outcome is unknown", async || self.shop.state_of(key).await == "unknown").await;
         self.shop.set_clock("24 hours 1 minute").await;
@@ -297,28 +239,4 @@ impl Stage {
         let done = checkout::idempotency::partitions::maintain(&self.shop.pool, expiry).await.expect("upkeep");
         assert_eq!(done, Default::default(), "something was left to do for the day partitions");
     }
-}
-
-async fn killed_at(process: &mut Process, point: &str) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    let mut status = None;
-    wait_for(&format!("a process is killed at {point}"), async || {
-        status = process.end();
-        status.is_some()
-    })
-    .await;
-    process.ended();
-    assert_eq!(status.and_then(|status| status.signal()), Some(9), "{point}: {}", process.stderr());
-    said(process, point, "kill").await;
-    "SIGKILL".to_owned()
-}
-
-async fn stopped_at(process: &Process, point: &str) {
-    said(process, point, "stop").await;
-    wait_for(&format!("a process is stopped at {point}"), async || process.is_paused()).await;
-}
-
-async fn said(process: &Process, point: &str, action: &str) {
-    let line = format!("crash point {point}: {action}\n");
-    wait_for(&line, async || process.stderr().contains(&line)).await;
 }

@@ -33,12 +33,30 @@ pub(super) fn print(rows: &[(Trial, Outcome, f64)], seconds: f64) {
     let _stdout_is_gone = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn heading() -> [String; 11] {
-    ["where", "what", "fired", "first answer", "attempts", "end", "orders", "charges", "captured", "events", "s"]
-        .map(str::to_owned)
+const COLUMNS: usize = 15;
+
+fn heading() -> [String; COLUMNS] {
+    [
+        "where",
+        "what",
+        "fired",
+        "first answer",
+        "attempts",
+        "end",
+        "orders",
+        "charges",
+        "captured",
+        "events",
+        "in log",
+        "booked",
+        "mails",
+        "recognised",
+        "s",
+    ]
+    .map(str::to_owned)
 }
 
-fn cells(trial: &Trial, outcome: &Outcome, seconds: f64) -> [String; 11] {
+fn cells(trial: &Trial, outcome: &Outcome, seconds: f64) -> [String; COLUMNS] {
     let (place, fault, seconds) = (trial.place.name(), trial.fault.name(), format!("{seconds:.1}"));
     match outcome {
         Ok(seen) => [
@@ -52,11 +70,15 @@ fn cells(trial: &Trial, outcome: &Outcome, seconds: f64) -> [String; 11] {
             seen.charges.to_string(),
             seen.captures.to_string(),
             seen.events.to_string(),
+            seen.delivered.in_log.to_string(),
+            seen.delivered.booked.to_string(),
+            seen.delivered.mails.to_string(),
+            seen.delivered.recognised.to_string(),
             seconds,
         ],
         Err(_) => {
             let mut cells = std::array::from_fn(|_| "-".to_owned());
-            (cells[0], cells[1], cells[2], cells[10]) = (place, fault, "FAILED".to_owned(), seconds);
+            (cells[0], cells[1], cells[2], cells[COLUMNS - 1]) = (place, fault, "FAILED".to_owned(), seconds);
             cells
         }
     }

@@ -20,6 +20,13 @@ pub(crate) const CHECKOUT: &str = env!("CARGO_BIN_EXE_checkout");
 /// Who works the machine hard shares this; who has an appointment with the clock has it alone, and the others wait meanwhile.
 pub(crate) static MACHINE: RwLock<()> = RwLock::const_new(());
 
+/// Ways in which a database step fails through nobody's fault: its name, and what a trigger does to bring it about.
+pub(crate) const FAILURES: [(&str, &str); 3] = [
+    ("40001", "RAISE EXCEPTION 'could not serialize access' USING ERRCODE = '40001'"),
+    ("40P01", "RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01'"),
+    ("connection ended", "PERFORM pg_terminate_backend(pg_backend_pid())"),
+];
+
 /// Plays one part of a test on a thread and a runtime of its own, beside others that also wait for processes to start. A part
 /// that panics ends alone; its words are the error.
 pub(crate) async fn apart<T, F>(part: impl FnOnce() -> F + Send + 'static) -> Result<T, String>
