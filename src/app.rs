@@ -135,14 +135,18 @@ async fn recover(checkout: Checkout, pause: Duration, recovered: Tally, stop: Ca
 
 async fn reconcile(mut reconciler: Reconciler, pause: Duration, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        match reconciler.round().await {
+        let began = Instant::now();
+        let ended = reconciler.round().await;
+        let unread = matches!(&ended, Ok(Some(round)) if round.more);
+        match ended {
             Ok(Some(round)) if round.new_findings + round.refunded + round.explained > 0 => {
                 tracing::info!(?round, "a round of reconciliation");
             }
             Ok(_) => {}
             Err(error) => tracing::error!(error = one_line(&error), "a round of reconciliation failed"),
         }
-        rest(pause, &stop).await;
+        // A long list is read on at once, at the pace of everything that is paid back.
+        rest(if unread { began.elapsed() * 2 } else { pause }, &stop).await;
     }
     given_back(reconciler.stop().await);
 }

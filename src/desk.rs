@@ -105,11 +105,15 @@ pub async fn reconcile(
     if args.now {
         let grace = Duration::from_millis(args.knobs.reconcile_grace_ms);
         let mut reconciler = Reconciler::new(pool.clone(), GatewayClient::new(&gateway)?, grace, None);
-        let round = reconciler.round().await?.unwrap_or_default();
-        let Reconciled { listed, new_findings, refunded, explained } = round;
-        println!(
-            "looked at {listed} payments: {new_findings} new findings, {refunded} refunded, {explained} explained"
-        );
+        let mut unread = true;
+        while unread {
+            let round = reconciler.round().await?.unwrap_or_default();
+            let Reconciled { listed, new_findings, refunded, explained, more } = round;
+            println!(
+                "looked at {listed} payments: {new_findings} new findings, {refunded} refunded, {explained} explained"
+            );
+            unread = more;
+        }
     }
     let findings = findings(&pool, LISTED_MAX).await?;
     for finding in &findings {

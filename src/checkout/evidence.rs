@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     charges::{self, store::Booked},
+    crash_point::crash_point,
     database,
     gateway::event::GatewayEvent,
     idempotency::{
@@ -62,6 +63,7 @@ pub async fn keep(pool: &PgPool, event: &GatewayEvent, payload: &str) -> anyhow:
     webhooks::store::insert(&mut tx, &new).await.context("keeping an event of the gateway")?;
     tx.commit().await?;
     // It is kept, and the gateway does not know that yet: if we die here, it tells us again.
+    crash_point!(WebhookStored);
     Ok(())
 }
 

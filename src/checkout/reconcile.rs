@@ -30,11 +30,12 @@ use crate::{
     reconciliation::{self, Finding, Kind, Progress, Window, store::NewFinding},
 };
 
-/// How far each window reaches back into the one before: clocks differ, and what was pending then is settled now.
-const OVERLAP_S: i64 = 3600;
+/// How far each window reaches back into the one before, for a gateway's clock that is behind ours. Not more than that: it is
+/// read again every time, and at thousands of payments a second an hour of it would be millions.
+const OVERLAP_S: i64 = 120;
 /// What is still pending at this age is written down: the next window may not show it again.
 const PENDING_MAX_S: i64 = OVERLAP_S / 2;
-/// Pages of one round, of 100 payments each. The rest is the next round's.
+/// Pages of one round, of 100 payments each. The rest is the next round's, which follows at once.
 const PAGES_MAX: usize = 200;
 /// Longest wait for one page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -47,6 +48,8 @@ pub struct Reconciled {
     pub new_findings: usize,
     pub refunded: usize,
     pub explained: usize,
+    /// More pages are waiting than one round reads.
+    pub more: bool,
 }
 
 /// Compares the books.
@@ -121,6 +124,7 @@ impl Reconciler {
             }
             progress = next;
         }
+        round.more = progress.window.is_some();
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use crate::config::DatabaseArgs;
 
@@ -47,13 +48,15 @@ const ACQUIRE_MAX: Duration = Duration::from_secs(1);
 
 /// A server that has not let one connection in by then will not do so soon.
 const PROBE_MAX: Duration = Duration::from_secs(3);
+/// And for a pool's first connections: nobody waits for an answer yet, and a machine that starts everything at once is slow.
+const START_MAX: Duration = Duration::from_secs(10);
 
 /// A pool for short transactions. The first connection is made at once, so that a wrong URL is said at start.
 pub async fn connect(args: &DatabaseArgs, name: &str) -> anyhow::Result<PgPool> {
     let options = probe(&args.database_url).await?;
     let options =
         options.application_name(name).options(PLAN_SETTINGS).options(BOUND_SETTINGS).statement_cache_capacity(128);
-    PgPoolOptions::new()
+    let pool = PgPoolOptions::new()
         .max_connections(args.connections)
         .min_connections(args.connections.min(2))
         .acquire_timeout(ACQUIRE_MAX)
@@ -61,9 +64,15 @@ pub async fn connect(args: &DatabaseArgs, name: &str) -> anyhow::Result<PgPool> 
         // One round trip saved per use. A dead connection shows itself in the first statement, and callers retry.
         .test_before_acquire(false)
         .before_acquire(|connection, _| Box::pin(heal(connection)))
-        .connect_with(options)
-        .await
-        .context("cannot connect to PostgreSQL")
+        .connect_lazy_with(options);
+    let since = Instant::now();
+    loop {
+        match pool.acquire().await {
+            Ok(_) => return Ok(pool),
+            Err(sqlx::Error::PoolTimedOut) if since.elapsed() < START_MAX => {}
+            Err(error) => return Err(error).context("cannot connect to PostgreSQL"),
+        }
+    }
 }
 
 /// Reads a URL and makes one plain connection, which says at once why there is none: a pool would try again in silence, and
@@ -98,8 +107,17 @@ async fn heal(connection: &mut PgConnection) -> sqlx::Result<bool> {
 }
 
 /// Creates and updates the tables. Several processes may call it at once: one works, the others wait.
+///
+/// On a connection without the bounds of the order path, which is not used again: a table of a million rows is not rewritten
+/// in the time of an order, and who waits for another one's migration must not give up for it.
 pub async fn migrate(pool: &PgPool) -> anyhow::Result<()> {
-    sqlx::migrate!("./migrations").run(pool).await.context("cannot bring the database schema up to date")
+    const BOUNDLESS: &str =
+        "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
+                             SET enable_seqscan = on; SET enable_hashjoin = on";
+    let mut connection = pool.acquire().await.context("no database connection to migrate with")?.detach();
+    connection.execute(BOUNDLESS).await.context("cannot set up the migration")?;
+    sqlx::migrate!("./migrations").run(&mut connection).await.context("cannot bring the database schema up to date")?;
+    connection.close().await.context("closing the connection of the migration")
 }
 
 /// The only clock: what the database says it is.

@@ -11,6 +11,7 @@ use anyhow::Context;
 
 use super::{Books, Judged, Reconciled, Reconciler, our_digest};
 use crate::{
+    crash_point::crash_point,
     database,
     gateway::{RefundOutcome, RefundRequest},
     idempotency::store,
@@ -84,7 +85,9 @@ impl Reconciler {
 
     /// Sends what was decided, and writes down what came of it. Whether the money is back is the answer.
     async fn refund(&self, request: &RefundRequest) -> anyhow::Result<bool> {
+        crash_point!(ReconcileBeforeRefund);
         let outcome = self.gateway.refund(request, REFUND_TIME_MAX).await;
+        crash_point!(ReconcileRefunded);
         let mut tx = database::begin(&self.pool).await?;
         let taken = reconciliation::store::take(&mut tx, &request.gateway_id).await?;
         // Another reconciler may have written it down before us.
