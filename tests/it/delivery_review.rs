@@ -216,7 +216,8 @@ async fn a_missing_day_is_no_events_fault() {
 async fn held_events_are_tried_again_side_by_side() {
     let pool = open().await;
     let moody = Moody::default();
-    moody.refusing.lock().unwrap().extend(happen(&pool, &orders(20)).await);
+    let refused = happen(&pool, &orders(20)).await;
+    moody.refusing.lock().unwrap().extend(refused);
     Relay::new(pool.clone(), LEASE).round().await.unwrap();
     let mut consumer = Consumer::new(pool.clone(), moody.clone(), LONG);
     consumer.round().await.unwrap();
@@ -314,7 +315,8 @@ async fn an_event_that_waits_does_not_shield_one_that_cannot_be_written() {
     let moody = Moody::default();
     let waits = happen(&pool, &orders_in(0, 1)).await[0];
     moody.failing.lock().unwrap().insert(waits);
-    moody.unwritable.lock().unwrap().extend(happen(&pool, &orders_in(7, 1)).await);
+    let unwritable = happen(&pool, &orders_in(7, 1)).await;
+    moody.unwritable.lock().unwrap().extend(unwritable);
     happen(&pool, &orders_in(5, 20)).await;
     Relay::new(pool.clone(), LEASE).round().await.unwrap();
     let mut consumer = Consumer::new(pool.clone(), moody, LEASE);
