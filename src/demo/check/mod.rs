@@ -4,7 +4,11 @@
 
 mod phone;
 
-use std::{future::Future, path::PathBuf};
+use std::{
+    future::Future,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, ensure};
 use futures_util::future::join_all;
@@ -18,10 +22,14 @@ use super::{DemoState, Ports, Stack, StackOptions, say};
 use crate::{
     audit::{self, AuditOptions},
     database::embedded::Lifetime,
+    delivery::health::Health,
 };
 
 /// A whole screen of thumbs.
 const TAPS: usize = 50;
+/// Longest wait for what follows from an order. Usually it is there within a tenth of a second.
+const FOLLOWED_MAX: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const VISA: &str = "pm_card_visa";
 const INSUFFICIENT_FUNDS: &str = "pm_card_visa_chargeDeclinedInsufficientFunds";
 /// The gateway charges this one and never answers its first request.
@@ -55,6 +63,7 @@ async fn prove(state: &DemoState) -> anyhow::Result<usize> {
     failed += fact("declined card", decline(&api)).await;
     failed += fact("answer lost", answer_lost(&api)).await;
     failed += fact("gateway's ledger", whole_ledger(&api)).await;
+    failed += fact("ledger and mailbox", followed(state, &api)).await;
     failed += fact("audit", audit(state)).await;
     Ok(failed)
 }
@@ -151,6 +160,20 @@ async fn whole_ledger(api: &Api) -> anyhow::Result<String> {
     let (count, amount) = (&ledger["count"], &ledger["amount"]);
     ensure!(count == 3 && amount == 3 * 4299, "{count} captures over {amount}, expected 3 over {}", 3 * 4299);
     Ok(format!("{count} captures over {amount} for 3 orders"))
+}
+
+/// What follows from the orders: each is booked once and has one receipt, and then nothing is on its way any more.
+async fn followed(state: &DemoState, api: &Api) -> anyhow::Result<String> {
+    let pool = PgPool::connect(&state.database_url).await.context("cannot connect to the database")?;
+    let since = Instant::now();
+    while !Health::read(&pool).await?.is_drained() {
+        ensure!(since.elapsed() < FOLLOWED_MAX, "events are still on their way after {FOLLOWED_MAX:?}");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    pool.close().await;
+    let mails = api.mails(state.mail_url.as_deref().context("the stack has no mail service")?).await?;
+    ensure!(mails["count"] == 3, "{} mails for 3 orders", mails["count"]);
+    Ok("nothing on its way, 3 mails for 3 orders".to_owned())
 }
 
 /// The judge that believes neither the api nor this page.

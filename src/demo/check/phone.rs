@@ -76,6 +76,12 @@ impl Api {
         request.send().await?.error_for_status()?.json().await.context("the ledger is not JSON")
     }
 
+    /// What the mail service delivered.
+    pub(super) async fn mails(&self, mail_url: &str) -> anyhow::Result<Value> {
+        let request = self.client.get(format!("{mail_url}/_mock/mails"));
+        request.send().await?.error_for_status()?.json().await.context("the list of mails is not JSON")
+    }
+
     /// The gateway took money for this intent once, under whatever key, and it is the charge the order names.
     pub(super) async fn one_capture(&self, intent: &str, order: &Answer) -> anyhow::Result<()> {
         let charge = order.json()?["charge"]["gateway_id"].clone();
