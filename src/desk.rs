@@ -6,6 +6,7 @@ pub mod parked;
 use std::{path::Path, time::Duration};
 
 use clap::{ArgGroup, Args};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     checkout::{
@@ -104,7 +105,8 @@ pub async fn reconcile(
     let pool = database::connect(&database, "checkout reconcile").await?;
     if args.now {
         let grace = Duration::from_millis(args.knobs.reconcile_grace_ms);
-        let mut reconciler = Reconciler::new(pool.clone(), GatewayClient::new(&gateway)?, grace, None);
+        let mut reconciler =
+            Reconciler::new(pool.clone(), GatewayClient::new(&gateway)?, grace, None, CancellationToken::new());
         let mut unread = true;
         while unread {
             let round = reconciler.round().await?.unwrap_or_default();
