@@ -33,7 +33,7 @@ pub struct ReviewArgs {
     /// The gateway's payment intent that took the money. It is asked to confirm that.
     #[arg(long, value_name = "PAYMENT_INTENT")]
     pub charged: Option<String>,
-    /// Nothing at the gateway took any money: the key ends with a stored 402, and the customer may start anew.
+    /// Nothing at the gateway took the money of this order: the key ends with a stored 402, and the customer may start anew.
     #[arg(long)]
     pub not_charged: bool,
     /// Who decides. Kept with the decision.
@@ -59,8 +59,11 @@ pub async fn review(
         Some(gateway_id) => Verdict::Charged { gateway_id: gateway_id.clone() },
         None => Verdict::NotCharged,
     };
-    review::decide(&checkout, gateway_key, &verdict, args.by.as_deref().unwrap_or_default()).await?;
+    let decided = review::decide(&checkout, gateway_key, &verdict, args.by.as_deref().unwrap_or_default()).await?;
     println!("decided: {gateway_key} is settled, and its key answers from now on");
+    for payment_intent in decided.to_give_back {
+        println!("{payment_intent} took another amount under this key: reconciliation will give it back");
+    }
     Ok(())
 }
 
