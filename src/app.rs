@@ -189,11 +189,11 @@ async fn consume<E: Effect>(mut consumer: Consumer<E>, pause: Duration, stop: Ca
     given_back(consumer.stop().await);
 }
 
-/// The pause that a round of events calls for. Customers come first: whoever pays back a backlog rests twice as long as it
+/// The pause that a round of events calls for. Customers come first: whoever pays back a backlog rests as long as it
 /// works, or an outage of what follows the orders would become one of the orders.
 async fn after(round: anyhow::Result<Next>, what: &str, took: Duration, pause: Duration, stop: &CancellationToken) {
     match round {
-        Ok(Next::GoOn) => rest(took * 2, stop).await,
+        Ok(Next::GoOn) => rest(took, stop).await,
         Ok(Next::Rest) => rest(pause, stop).await,
         Ok(Next::Wait) => rest(TROUBLE_PAUSE, stop).await,
         Err(error) => {

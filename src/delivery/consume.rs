@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Most events of one round, an equal part from every partition.
-const BATCH_MAX: usize = 512;
+const BATCH_MAX: usize = 1_024;
 /// Most held events that one round tries again.
 const RETRIES_MAX: i64 = 32;
 /// Rounds in which the other side fails an event and serves others, before it is the event's own trouble.
