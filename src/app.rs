@@ -66,8 +66,8 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout worker", &timing).await?;
     let checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing.clone())?;
-    let receipting =
-        Receipting::new(pool.clone(), MailClient::new(&args.mail)?, Duration::from_millis(args.mail.mail_timeout_ms));
+    let send_max = Duration::from_millis(args.mail.mail_timeout_ms);
+    let receipting = Receipting::new(pool.clone(), MailClient::new(&args.mail)?, send_max, stop.clone());
     let event_lease = Duration::from_millis(args.event_lease_ms);
     let event_pause = Duration::from_millis(args.event_pause_ms);
 
@@ -88,6 +88,7 @@ pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result
         checkout.gateway.clone(),
         Duration::from_millis(args.reconcile.reconcile_grace_ms),
         Some(Leases::new(pool.clone(), "reconcile", event_lease)),
+        stop.clone(),
     );
 
     let loops = [

@@ -6,6 +6,7 @@ pub mod parked;
 use std::{path::Path, time::Duration};
 
 use clap::{ArgGroup, Args};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     checkout::{
@@ -32,7 +33,7 @@ pub struct ReviewArgs {
     /// The gateway's payment intent that took the money. It is asked to confirm that.
     #[arg(long, value_name = "PAYMENT_INTENT")]
     pub charged: Option<String>,
-    /// Nothing at the gateway took any money: the key ends with a stored 402, and the customer may start anew.
+    /// Nothing at the gateway took the money of this order: the key ends with a stored 402, and the customer may start anew.
     #[arg(long)]
     pub not_charged: bool,
     /// Who decides. Kept with the decision.
@@ -58,8 +59,11 @@ pub async fn review(
         Some(gateway_id) => Verdict::Charged { gateway_id: gateway_id.clone() },
         None => Verdict::NotCharged,
     };
-    review::decide(&checkout, gateway_key, &verdict, args.by.as_deref().unwrap_or_default()).await?;
+    let decided = review::decide(&checkout, gateway_key, &verdict, args.by.as_deref().unwrap_or_default()).await?;
     println!("decided: {gateway_key} is settled, and its key answers from now on");
+    for payment_intent in decided.to_give_back {
+        println!("{payment_intent} took another amount under this key: reconciliation will give it back");
+    }
     Ok(())
 }
 
@@ -104,7 +108,8 @@ pub async fn reconcile(
     let pool = database::connect(&database, "checkout reconcile").await?;
     if args.now {
         let grace = Duration::from_millis(args.knobs.reconcile_grace_ms);
-        let mut reconciler = Reconciler::new(pool.clone(), GatewayClient::new(&gateway)?, grace, None);
+        let mut reconciler =
+            Reconciler::new(pool.clone(), GatewayClient::new(&gateway)?, grace, None, CancellationToken::new());
         let mut unread = true;
         while unread {
             let round = reconciler.round().await?.unwrap_or_default();

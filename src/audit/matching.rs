@@ -1,6 +1,6 @@
 //! Captures against charges: does the gateway's ledger tell the same story as our books? Pure: rows in, findings out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     anomaly::Kind,
@@ -27,14 +27,17 @@ pub(super) struct Matching<'a> {
     ledger: &'a Ledger,
     position: HashMap<&'a str, usize>,
     explained: Vec<Option<Explained>>,
+    /// Payment intents that reconciliation is giving back.
+    going_back: HashSet<String>,
     /// What our ledger says the gateway owes us, beside what it took and kept.
     pub(super) balance: Balance,
 }
 
 impl<'a> Matching<'a> {
-    pub(super) fn new(ledger: &'a Ledger) -> Self {
+    pub(super) fn new(ledger: &'a Ledger, going_back: HashSet<String>) -> Self {
         let position = ledger.captures.iter().enumerate().map(|(at, c)| (c.payment_intent.as_str(), at)).collect();
-        Self { ledger, position, explained: vec![None; ledger.captures.len()], balance: Balance::default() }
+        let explained = vec![None; ledger.captures.len()];
+        Self { ledger, position, explained, going_back, balance: Balance::default() }
     }
 
     /// Looks a charge up in the ledger.
@@ -133,6 +136,8 @@ impl<'a> Matching<'a> {
                 leftover.pending += 1;
             } else if capture.is_undone() {
                 leftover.refunded += 1;
+            } else if self.going_back.contains(&capture.payment_intent) {
+                leftover.pending += 1;
             } else if !surplus[at] {
                 found.add_one(Kind::OrphanCharge, || orphan(capture, known));
             }
@@ -140,9 +145,10 @@ impl<'a> Matching<'a> {
         leftover
     }
 
-    /// A capture that nobody here names and that went back in full has cost nobody anything: it duplicates none.
+    /// A capture that nobody here names and that goes back, or went back in full, costs nobody anything: it duplicates none.
     fn counts(&self, at: usize) -> bool {
-        self.explained[at].is_some() || !self.ledger.captures[at].is_undone()
+        let capture = &self.ledger.captures[at];
+        self.explained[at].is_some() || !(capture.is_undone() || self.going_back.contains(&capture.payment_intent))
     }
 
     fn unexplained(&self) -> impl Iterator<Item = usize> + '_ {

@@ -39,7 +39,8 @@ use self::{
 /// What the audit has to allow for.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditOptions {
-    /// How long a retry or recovery may take to pick up a key that is due before it counts as stuck.
+    /// How long a retry or recovery may take to pick up a key that is due before it counts as stuck, and reconciliation to send
+    /// a refund again before its money counts as nobody's.
     pub grace: Duration,
     /// How long an event may take to each of its next stations before it counts as lost.
     pub event_grace: Duration,
@@ -80,7 +81,7 @@ pub async fn run_over(
     let mut counted = store::counts(&mut tx).await.context("counting")?;
     counted.mails = mails.map(|mails| mails.mails.len() as u64);
     judge_purchases(&mut tx, options, &mut found).await?;
-    let leftover = judge_captures(&mut tx, ledger, &mut found).await?;
+    let leftover = judge_captures(&mut tx, ledger, options, &mut found).await?;
     judge_events(&mut tx, mails.is_some(), options, &mut found).await?;
     if let Some(mails) = mails {
         judge_mails(&mut tx, mails, &mut found).await?;
@@ -106,8 +107,14 @@ async fn judge_purchases(tx: &mut PgConnection, options: AuditOptions, found: &m
 }
 
 /// Our charges and our ledger against the gateway's.
-async fn judge_captures(tx: &mut PgConnection, ledger: &Ledger, found: &mut Found) -> anyhow::Result<Leftover> {
-    let mut matching = Matching::new(ledger);
+async fn judge_captures(
+    tx: &mut PgConnection,
+    ledger: &Ledger,
+    options: AuditOptions,
+    found: &mut Found,
+) -> anyhow::Result<Leftover> {
+    let going_back = store::findings::going_back(tx, options.grace, ledger.asked_at);
+    let mut matching = Matching::new(ledger, going_back.await.context("reading findings")?);
     store::charges::each_succeeded_charge(tx, |charge| matching.charge(&charge, found))
         .await
         .context("reading charges")?;

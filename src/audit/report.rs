@@ -56,7 +56,7 @@ impl Found {
 /// Captures that no charge of ours names, and that are no anomaly all the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Leftover {
-    /// Their record is still open.
+    /// Their record is still open, or reconciliation is giving them back.
     pub(super) pending: u64,
     /// They went back in full.
     pub(super) refunded: u64,
@@ -75,7 +75,7 @@ pub struct Counted {
     pub mails: Option<u64>,
     /// Records by state; every state is there.
     pub records: BTreeMap<&'static str, u64>,
-    /// Captures whose record is still open: retries or recovery will settle them.
+    /// Captures whose record is still open, which retries or recovery will settle, and those that reconciliation is giving back.
     pub pending: u64,
     /// Captures that no charge of ours names and that went back in full: nobody has lost anything.
     pub refunded: u64,
@@ -196,7 +196,7 @@ impl fmt::Display for Report {
             self.counted.oldest_open_s.map_or(String::new(), |seconds| format!(", the oldest for {}", age(seconds)));
         writeln!(
             f,
-            "not judged yet: {unknown} keys unknown, {in_flight} in flight{oldest}; {pending} captures pending (their record is open)"
+            "not judged yet: {unknown} keys unknown, {in_flight} in flight{oldest}; {pending} captures pending (their record is open, or they are being given back)"
         )?;
         writeln!(
             f,

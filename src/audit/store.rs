@@ -6,6 +6,7 @@
 pub(super) mod charges;
 pub(super) mod effects;
 pub(super) mod events;
+pub(super) mod findings;
 pub(super) mod keys;
 pub(super) mod orders;
 

@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
 
 use super::frozen::key_digest;
 use crate::{
@@ -61,14 +62,22 @@ pub struct Reconciler {
     grace: Duration,
     /// Without any: a round on demand. Two rounds at once repeat work, and nothing else.
     leases: Option<Leases>,
+    /// Nothing more is asked of the gateway after it: at one that hangs, a round takes many times the longest wait.
+    stop: CancellationToken,
 }
 
 impl Reconciler {
-    pub fn new(pool: PgPool, gateway: GatewayClient, grace: Duration, leases: Option<Leases>) -> Self {
-        Self { pool, gateway, grace, leases }
+    pub fn new(
+        pool: PgPool,
+        gateway: GatewayClient,
+        grace: Duration,
+        leases: Option<Leases>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { pool, gateway, grace, leases, stop }
     }
 
-    /// Reads on in the gateway's list, then looks at every finding that needs somebody. `None`: it is another one's turn.
+    /// Reads on in the gateway's list, then looks at every finding that needs somebody. `None`: it is another one's turn, or we are to stop.
     pub async fn round(&mut self) -> anyhow::Result<Option<Reconciled>> {
         let mut round = Reconciled::default();
         if !self.is_our_turn().await? {
@@ -90,6 +99,7 @@ impl Reconciler {
 
     pub(super) async fn is_our_turn(&mut self) -> anyhow::Result<bool> {
         match &mut self.leases {
+            _ if self.stop.is_cancelled() => Ok(false),
             Some(leases) => Ok(!leases.current().await?.is_empty()),
             None => Ok(true),
         }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     database,
-    gateway::{ChargeRequest, Lookup, Outcome},
+    gateway::{ChargeRequest, Lookup, Outcome, Shown},
     idempotency::{
         claim_store,
         key::ScopeDigest,
@@ -52,6 +52,14 @@ pub enum Verdict {
     NotCharged,
 }
 
+/// What comes of a verdict besides the end of its key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Consequences {
+    /// Payment intents that took another amount under the key. Now that it ends without a charge, reconciliation takes them for
+    /// what they are, and gives them back.
+    pub to_give_back: Vec<String>,
+}
+
 /// The oldest keys that wait, at most `most`.
 pub async fn waiting(checkout: &Checkout, most: i64) -> anyhow::Result<Vec<Waiting>> {
     let mut connection = checkout.pool.acquire().await.context("no database connection")?;
@@ -65,15 +73,23 @@ pub async fn waiting(checkout: &Checkout, most: i64) -> anyhow::Result<Vec<Waiti
 }
 
 /// Ends the review of one key: an order with its charge, or a stored refusal after which a new key may be used.
-pub async fn decide(checkout: &Checkout, gateway_key: &str, verdict: &Verdict, decided_by: &str) -> anyhow::Result<()> {
+pub async fn decide(
+    checkout: &Checkout,
+    gateway_key: &str,
+    verdict: &Verdict,
+    decided_by: &str,
+) -> anyhow::Result<Consequences> {
     ensure!(!decided_by.trim().is_empty(), "a decision needs the name of who took it");
     let digest = key_digest(gateway_key).with_context(|| format!("{gateway_key} is no gateway key of ours"))?;
     let (frozen, first_sent_at) = under_review(checkout, digest).await?;
     let request = frozen.charge_request(digest)?;
-    match verdict {
-        Verdict::Charged { gateway_id } => confirm_charged(checkout, gateway_id, &request).await?,
+    let consequences = match verdict {
+        Verdict::Charged { gateway_id } => {
+            confirm_charged(checkout, gateway_id, &request).await?;
+            Consequences::default()
+        }
         Verdict::NotCharged => confirm_not_charged(checkout, &request, first_sent_at).await?,
-    }
+    };
 
     // If we die here, the lease runs out, recovery finds nothing once more, and the key is under review again.
     let claim = take_over(checkout, digest).await?;
@@ -88,7 +104,7 @@ pub async fn decide(checkout: &Checkout, gateway_key: &str, verdict: &Verdict, d
     settlement.review =
         Some(NewReview { key_digest: digest.0, customer, gateway_id, decided_by: decided_by.to_owned() });
     match settle(checkout, &settlement).await? {
-        Settled::Done => Ok(()),
+        Settled::Done => Ok(consequences),
         Settled::Fenced => bail!("the key was taken over meanwhile; look again"),
     }
 }
@@ -123,19 +139,21 @@ async fn confirm_charged(checkout: &Checkout, gateway_id: &str, request: &Charge
     }
 }
 
-/// And that there was none, only if the gateway, asked once more, shows none.
+/// And that there was none, only if the gateway, asked once more, shows none, or only such as took another amount: they are
+/// no charge of this order's.
 async fn confirm_not_charged(
     checkout: &Checkout,
     request: &ChargeRequest,
     first_sent_at: OffsetDateTime,
-) -> anyhow::Result<()> {
-    match checkout.gateway.lookup(request, first_sent_at.unix_timestamp(), CONFIRM_MAX).await {
-        Lookup::NothingFound | Lookup::Found(Outcome::Declined { .. }) => Ok(()),
-        Lookup::Found(Outcome::Approved { gateway_id }) => {
+) -> anyhow::Result<Consequences> {
+    match checkout.gateway.shown(request, first_sent_at.unix_timestamp(), CONFIRM_MAX).await {
+        Shown::NoMoney => Ok(Consequences::default()),
+        Shown::OtherAmounts { gateway_ids } => Ok(Consequences { to_give_back: gateway_ids }),
+        Shown::Charged { gateway_id } => {
             bail!("the gateway shows that {gateway_id} took {}: decide with --charged {gateway_id}", request.amount)
         }
-        Lookup::Found(open) => bail!("the gateway shows something that is not settled: {open:?}"),
-        Lookup::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
+        Shown::Unsettled { why } => bail!("the gateway shows something that is not settled: {why}"),
+        Shown::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
     }
 }
 

@@ -38,6 +38,8 @@ pub enum NoEffect {
     Refused { why: String },
     /// Everybody's trouble, or nobody knows: it may work later.
     Unavailable { why: String },
+    /// We are to stop, and nothing was begun: whoever reads it next begins.
+    NotTried,
 }
 
 /// Where a batch is on its way through a consumer.
@@ -275,6 +277,7 @@ impl<E: Effect> Consumer<E> {
                     Err(error) => return Err(error.into()),
                 },
                 Err(NoEffect::Refused { why }) => refused.push((event, why)),
+                Err(NoEffect::NotTried) => {}
                 Err(NoEffect::Unavailable { why }) => {
                     tracing::info!(consumer, event = %event.id, why, "a held event still cannot be tried");
                     unanswered.push(event.id);
@@ -383,8 +386,8 @@ fn sort_out<'a, M>(
                     held.insert(event.order);
                     verdicts.failed.push((event, why));
                 }
-                // Behind another event of its order in this batch: the next round's.
-                None => {
+                // Not begun, or behind another event of its order in this batch: the next round's.
+                Some(Err(NoEffect::NotTried)) | None => {
                     waiting.insert(*partition);
                     continue;
                 }

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::consume::{Effect, NoEffect, Step};
 use crate::{
@@ -63,6 +64,9 @@ pub struct Receipting {
     mail: MailClient,
     /// Longest that one mail is waited for.
     send_max: Duration,
+    /// No mail is begun after it: a batch at a service that hangs takes many times `send_max`, and a process that is asked to
+    /// stop does not have that long.
+    stop: CancellationToken,
 }
 
 /// What came of an event.
@@ -76,8 +80,8 @@ pub enum Receipt {
 }
 
 impl Receipting {
-    pub fn new(pool: PgPool, mail: MailClient, send_max: Duration) -> Self {
-        Self { pool, mail, send_max }
+    pub fn new(pool: PgPool, mail: MailClient, send_max: Duration, stop: CancellationToken) -> Self {
+        Self { pool, mail, send_max, stop }
     }
 
     async fn send(&self, event: &Event, now: OffsetDateTime) -> Result<Receipt, NoEffect> {
@@ -137,6 +141,9 @@ impl Effect for Receipting {
         let places = Semaphore::new(SENDING_MAX);
         let send = async |event| {
             let _place = places.acquire().await;
+            if self.stop.is_cancelled() {
+                return Err(NoEffect::NotTried);
+            }
             self.send(event, now).await
         };
         join_all(events.iter().map(|event| send(event))).await

@@ -259,10 +259,23 @@ impl PaymentIntent {
         self.status == "succeeded" && self.amount_refunded() < self.amount
     }
 
+    /// Did it take money, and has none of it any more?
+    pub(super) fn gave_back(&self) -> bool {
+        self.status == "succeeded" && !self.holds_money()
+    }
+
+    /// Did it take money, and keep it, for something else than this?
+    pub(super) fn took_another_amount(&self, request: &ChargeRequest) -> bool {
+        self.holds_money() && !self.is_amount_of(request) && is_id(&self.id)
+    }
+
+    fn is_amount_of(&self, request: &ChargeRequest) -> bool {
+        self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code()
+    }
+
     /// What the gateway's own record of our charge says.
     pub(super) fn outcome(self, request: &ChargeRequest) -> Outcome {
-        let same_money =
-            self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code();
+        let same_money = self.is_amount_of(request);
         let refunded = !self.holds_money();
         let (situation, decline) = match (self.status.as_str(), self.last_payment_error) {
             _ if !same_money && !refunded => (Situation::OtherAmountTaken, None),

@@ -2,6 +2,7 @@
 
 mod listing;
 mod refund;
+mod shown;
 
 use std::time::Duration;
 
@@ -91,17 +92,21 @@ impl GatewayClient {
     /// A declined key may run anew after it expired, so the gateway may show an older purchase's refusal under it. What was
     /// created before `since_s` (seconds since 1970) is that, and only money taken and kept counts from it.
     pub async fn lookup(&self, request: &ChargeRequest, since_s: i64, timeout: Duration) -> Lookup {
+        match self.search(request, timeout).await {
+            Ok(found) => most_telling(found, request, since_s),
+            Err(why) => Lookup::Unreachable { why },
+        }
+    }
+
+    async fn search(&self, request: &ChargeRequest, timeout: Duration) -> Result<Vec<PaymentIntent>, String> {
         let query = format!("metadata['{KEY_METADATA}']:'{}'", request.key);
         // The charge as a whole, because a refund leaves the intent as it was.
         let asked = [("query", query.as_str()), ("limit", "100"), ("expand[]", "data.latest_charge")];
         let ask = self.http.get(&self.search_url).bearer_auth(&self.bearer).query(&asked).timeout(timeout);
-        let answer = match exchange(ask).await {
-            Ok(answer) => answer,
-            Err(situation) => return Lookup::Unreachable { why: situation.sentence().to_owned() },
-        };
+        let answer = exchange(ask).await.map_err(|situation| situation.sentence().to_owned())?;
         match serde_json::from_slice::<SearchResult>(&answer.body) {
-            Ok(found) if answer.status == 200 => most_telling(found.data, request, since_s),
-            _ => Lookup::Unreachable { why: format!("the gateway's search answered {}", answer.status) },
+            Ok(found) if answer.status == 200 => Ok(found.data),
+            _ => Err(format!("the gateway's search answered {}", answer.status)),
         }
     }
 
@@ -135,11 +140,15 @@ struct SearchResult {
     data: Vec<PaymentIntent>,
 }
 
+/// What is older belongs to an earlier purchase, unless it has our money.
+fn of_this_purchase(found: Vec<PaymentIntent>, since_s: i64) -> impl Iterator<Item = PaymentIntent> {
+    found.into_iter().filter(move |intent| intent.created >= since_s || intent.holds_money())
+}
+
 /// A charge that took the money and kept it outweighs every other trace under the same key. One that gave it back is history
 /// like any other refusal.
 fn most_telling(found: Vec<PaymentIntent>, request: &ChargeRequest, since_s: i64) -> Lookup {
-    let ours = |intent: &PaymentIntent| intent.created >= since_s || intent.holds_money();
-    let mut outcomes = found.into_iter().filter(ours).map(|intent| intent.outcome(request)).collect::<Vec<_>>();
+    let mut outcomes = of_this_purchase(found, since_s).map(|intent| intent.outcome(request)).collect::<Vec<_>>();
     let telling = outcomes.iter().position(|outcome| matches!(outcome, Outcome::Approved { .. })).unwrap_or_default();
     if outcomes.is_empty() { Lookup::NothingFound } else { Lookup::Found(outcomes.swap_remove(telling)) }
 }

@@ -98,6 +98,28 @@ pub struct ListedIntent {
     pub amount_refunded: i64,
 }
 
+/// All that the gateway shows under our key, for a person who is to close it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing, or what took no money and never will.
+    NoMoney,
+    /// This one took what was asked for.
+    Charged {
+        gateway_id: String,
+    },
+    /// These took another amount, and nothing took what was asked for.
+    OtherAmounts {
+        gateway_ids: Vec<String>,
+    },
+    /// Something may still take money.
+    Unsettled {
+        why: String,
+    },
+    Unreachable {
+        why: String,
+    },
+}
+
 /// What the gateway knows under our key when asked, without sending a charge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {

@@ -8,6 +8,7 @@ use checkout::{
     idempotency::key::ScopeDigest,
 };
 use serde_json::json;
+use time::OffsetDateTime;
 use uuid::Uuid;
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
 
@@ -336,6 +337,35 @@ async fn a_capture_that_went_back_in_full_is_no_orphan_and_no_duplicate_but_a_pa
         shop.captures[0].amount_refunded = refunded;
         shop.assert_names(Kind::AmountMismatch, &sale.charge.to_string()).await;
     }
+}
+
+/// A refund that is promised and looked after is on its way; one that nobody looks after is nobody's money again.
+#[tokio::test]
+async fn a_capture_that_is_being_given_back_is_pending_while_somebody_is_at_it() {
+    let (mut shop, sale) = Shop::with_a_sale().await;
+    let surplus = Capture { amount_refunded: 0, ..capture(sale.digest, None) };
+    shop.captures.push(surplus.clone());
+    shop.assert_names(Kind::DuplicateCharge, &surplus.payment_intent).await;
+    shop.execute(&format!(
+        "INSERT INTO reconciliation_findings (payment_intent, kind, gateway_key, key_digest, amount_minor, currency, created_at)
+         VALUES ('{}', 'surplus', 'chk_{}', '\\x{}', 4299, 'eur', db_clock())",
+        surplus.payment_intent, sale.digest, sale.digest
+    ))
+    .await;
+    shop.assert_names(Kind::DuplicateCharge, &surplus.payment_intent).await;
+
+    shop.execute("UPDATE reconciliation_findings SET state = 'refunding', looked_at = db_clock()").await;
+    let report = shop.audit().await;
+    assert!(report.is_clean(), "{report}");
+    assert_eq!((report.counted.pending, report.counted.refunded), (1, 0));
+    shop.execute("UPDATE reconciliation_findings SET looked_at = db_clock() - interval '61 s'").await;
+    shop.assert_names(Kind::DuplicateCharge, &surplus.payment_intent).await;
+
+    // Refunded after the gateway was asked: its list did not know yet. Before that it must have known.
+    shop.execute("UPDATE reconciliation_findings SET state = 'refunded', looked_at = db_clock()").await;
+    let report = shop.audit_asked_at(OffsetDateTime::now_utc() - time::Duration::MINUTE).await;
+    assert!(report.is_clean(), "{report}");
+    shop.assert_names(Kind::DuplicateCharge, &surplus.payment_intent).await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! proved nothing, and fails.
 
 mod fault;
+mod outside;
 mod phone;
 mod pipeline;
 mod rows;
@@ -58,6 +59,7 @@ async fn play(trial: Trial, database: Option<TestDatabase>) -> Seen {
 
     stage.until_nothing_is_open().await;
     stage.until_every_event_has_arrived().await;
+    stage.until_the_stray_is_back().await;
     stage.replay(&told).await;
     stage.audited(fired, first, attempts, &told).await
 }

@@ -35,5 +35,6 @@ mod recovery;
 mod restore;
 mod roles;
 mod source_rules;
+mod stopping;
 mod support;
 mod webhooks;

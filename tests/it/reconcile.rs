@@ -1,8 +1,7 @@
 //! Two companies' books: what the gateway holds and ours do not explain is found, named once, and given back where that is
 //! certain to be right. Where money goes back the gateway's own ledger is asked, capture by capture.
 
-use std::collections::BTreeMap;
-
+use checkout::audit::Kind;
 use serde_json::{Value, json};
 
 use crate::support::{Shop, fresh_key, grinder, wait_for};
@@ -10,48 +9,8 @@ use crate::support::{Shop, fresh_key, grinder, wait_for};
 const VISA: &str = "pm_card_visa";
 const NOW: [&str; 3] = ["--now", "--reconcile-grace-ms", "1"];
 
-/// A charge that the gateway made under a key, behind our back.
-async fn capture_under(shop: &Shop, gateway_key: Option<&str>, amount: u32, replay_key: &str) -> String {
-    let mut form = vec![
-        ("amount", amount.to_string()),
-        ("currency", "eur".to_owned()),
-        ("payment_method", VISA.to_owned()),
-        ("confirm", "true".to_owned()),
-    ];
-    form.extend(gateway_key.map(|key| ("metadata[checkout_key]", key.to_owned())));
-    let request = shop.http.post(format!("{}/v1/payment_intents", shop.gateway_url)).bearer_auth("sk_test_checkout");
-    let made = request.header("Idempotency-Key", replay_key).form(&form).send().await.unwrap();
-    assert!(made.status().is_success());
-    let made: Value = made.json().await.unwrap();
-    made["id"].as_str().unwrap().to_owned()
-}
-
 fn key_of_nobody() -> String {
     format!("chk_{}", hex::encode(rand::random::<[u8; 32]>()))
-}
-
-async fn digest_key(shop: &Shop, key: &str) -> String {
-    let digest: Vec<u8> = sqlx::query_scalar("SELECT digest FROM idempotency_records WHERE key = $1")
-        .bind(key)
-        .fetch_one(&shop.pool)
-        .await
-        .unwrap();
-    format!("chk_{}", hex::encode(digest))
-}
-
-/// What went back of each capture.
-async fn refunded(shop: &Shop) -> BTreeMap<String, i64> {
-    let ledger = shop.ledger().await;
-    let captures = ledger["captures"].as_array().unwrap();
-    let of = |capture: &Value| {
-        (capture["payment_intent"].as_str().unwrap().to_owned(), capture["amount_refunded"].as_i64().unwrap())
-    };
-    captures.iter().map(of).collect()
-}
-
-async fn finding(shop: &Shop, intent: &str) -> Option<(String, String)> {
-    let found = shop.findings().await.into_iter().find(|(found, ..)| found == intent);
-    found.map(|(_, kind, state)| (kind, state))
 }
 
 fn is(kind: &str, state: &str) -> Option<(String, String)> {
@@ -65,31 +24,31 @@ async fn a_second_later() {
 
 #[tokio::test]
 async fn each_kind_of_difference_is_named_and_gets_what_it_deserves() {
-    let shop = Shop::open().await;
+    let mut shop = Shop::open().await;
     let (bought, declined, unknown) = (fresh_key(), fresh_key(), fresh_key());
     shop.order(&bought, &grinder(VISA)).await.expect_order();
     shop.order(&declined, &grinder("pm_card_chargeDeclined")).await.expect(402, "card_declined");
     shop.fault("drop_before", 2, 0).await;
     shop.order(&unknown, &grinder(VISA)).await.expect(504, "outcome_unknown");
     let matched = shop.ledger().await["captures"][0]["payment_intent"].as_str().unwrap().to_owned();
-    let surplus = capture_under(&shop, Some(&digest_key(&shop, &bought).await), 4299, "a").await;
-    let refused = capture_under(&shop, Some(&digest_key(&shop, &declined).await), 4299, "b").await;
-    let pending = capture_under(&shop, Some(&digest_key(&shop, &unknown).await), 4299, "c").await;
-    let nobody = capture_under(&shop, Some(&key_of_nobody()), 890, "d").await;
-    let foreign = capture_under(&shop, None, 100, "e").await;
-    let foreign_key = capture_under(&shop, Some("order-17"), 100, "f").await;
+    let surplus = shop.capture_under(Some(&shop.gateway_key_of(&bought).await), 4299, "a").await;
+    let refused = shop.capture_under(Some(&shop.gateway_key_of(&declined).await), 4299, "b").await;
+    let pending = shop.capture_under(Some(&shop.gateway_key_of(&unknown).await), 4299, "c").await;
+    let nobody = shop.capture_under(Some(&key_of_nobody()), 890, "d").await;
+    let foreign = shop.capture_under(None, 100, "e").await;
+    let foreign_key = shop.capture_under(Some("order-17"), 100, "f").await;
     a_second_later().await;
 
     let said = shop.reconcile(&NOW);
     assert!(said.starts_with("looked at 8 payments: 5 new findings, 2 refunded, 0 explained"), "{said}");
-    assert_eq!(finding(&shop, &matched).await, None);
-    assert_eq!(finding(&shop, &pending).await, None);
-    assert_eq!(finding(&shop, &surplus).await, is("surplus", "refunded"));
-    assert_eq!(finding(&shop, &refused).await, is("orphan_refused", "refunded"));
-    assert_eq!(finding(&shop, &nobody).await, is("orphan_unknown", "open"));
-    assert_eq!(finding(&shop, &foreign).await, is("foreign", "open"));
-    assert_eq!(finding(&shop, &foreign_key).await, is("foreign", "open"));
-    let back = refunded(&shop).await;
+    assert_eq!(shop.finding(&matched).await, None);
+    assert_eq!(shop.finding(&pending).await, None);
+    assert_eq!(shop.finding(&surplus).await, is("surplus", "refunded"));
+    assert_eq!(shop.finding(&refused).await, is("orphan_refused", "refunded"));
+    assert_eq!(shop.finding(&nobody).await, is("orphan_unknown", "open"));
+    assert_eq!(shop.finding(&foreign).await, is("foreign", "open"));
+    assert_eq!(shop.finding(&foreign_key).await, is("foreign", "open"));
+    let back = shop.refunded().await;
     assert_eq!(back.values().sum::<i64>(), 2 * 4299, "{back:?}");
     assert_eq!((back[&surplus], back[&refused]), (4299, 4299));
     // The listing names them; another round finds nothing new and gives nothing back twice.
@@ -98,19 +57,27 @@ async fn each_kind_of_difference_is_named_and_gets_what_it_deserves() {
     }
     let again = shop.reconcile(&NOW);
     assert!(again.contains(": 0 new findings, 0 refunded, 0 explained"), "{again}");
-    assert_eq!(refunded(&shop).await, back);
+    assert_eq!(shop.refunded().await, back);
 
     // 25 hours later the gateway has forgotten the key of the one that nobody knows.
     shop.set_clock("24 hours 59 minutes").await;
     shop.reconcile(&NOW);
-    assert_eq!(finding(&shop, &nobody).await, is("orphan_unknown", "open"));
+    assert_eq!(shop.finding(&nobody).await, is("orphan_unknown", "open"));
     shop.set_clock("25 hours 1 minute").await;
     shop.reconcile(&NOW);
-    assert_eq!(finding(&shop, &nobody).await, is("orphan_unknown", "refunded"));
-    let back = refunded(&shop).await;
+    assert_eq!(shop.finding(&nobody).await, is("orphan_unknown", "refunded"));
+    let back = shop.refunded().await;
     assert_eq!((back[&nobody], back[&matched], back[&pending], back[&foreign], back[&foreign_key]), (890, 0, 0, 0, 0));
     // What was pending for so long is written down, without an alarm, and is explained once its key is settled.
-    assert_eq!(finding(&shop, &pending).await, is("pending", "open"));
+    assert_eq!(shop.finding(&pending).await, is("pending", "open"));
+    shop.order(&unknown, &grinder(VISA)).await.expect_order();
+    shop.reconcile(&NOW);
+    assert_eq!(shop.finding(&pending).await, is("pending", "explained"));
+
+    // What nobody gives back stays what it is: the audit names both that carry no key of ours, and nothing else.
+    let report = shop.audit().await;
+    assert_eq!((report.kinds(), report.found(Kind::OrphanCharge)), (vec![Kind::OrphanCharge], 2), "{report}");
+    assert_eq!(report.counted.refunded, 3, "{report}");
 }
 
 #[tokio::test]
@@ -125,11 +92,11 @@ async fn a_retry_that_rebuilds_its_order_explains_the_finding() {
     }
     a_second_later().await;
     shop.reconcile(&NOW);
-    assert_eq!(finding(&shop, &intent).await, is("orphan_unknown", "open"));
+    assert_eq!(shop.finding(&intent).await, is("orphan_unknown", "open"));
     shop.order(&key, &grinder(VISA)).await.expect_order();
     let said = shop.reconcile(&NOW);
     assert!(said.contains("0 new findings, 0 refunded, 1 explained"), "{said}");
-    assert_eq!(finding(&shop, &intent).await, is("orphan_unknown", "explained"));
+    assert_eq!(shop.finding(&intent).await, is("orphan_unknown", "explained"));
     assert_eq!(shop.captures().await, 1);
     shop.close().await;
 }
@@ -167,7 +134,7 @@ async fn a_charge_that_only_the_list_shows_ends_a_review() {
     shop.start_worker();
     wait_for("it is settled", async || shop.state_of(&key).await == "completed").await;
     shop.reconcile(&NOW);
-    assert_eq!(finding(&shop, &intent).await, is("pending", "explained"));
+    assert_eq!(shop.finding(&intent).await, is("pending", "explained"));
     assert_eq!((shop.captures().await, shop.count("orders").await, shop.count("reviews").await), (1, 1, 0));
     shop.close().await;
 }
@@ -178,8 +145,8 @@ async fn a_charge_that_only_the_list_shows_ends_a_review() {
 async fn a_death_between_decision_and_refund_is_followed_by_the_same_refund_once() {
     let shop = Shop::open().await;
     let intents = [
-        capture_under(&shop, Some(&key_of_nobody()), 890, "a").await,
-        capture_under(&shop, Some(&key_of_nobody()), 890, "b").await,
+        shop.capture_under(Some(&key_of_nobody()), 890, "a").await,
+        shop.capture_under(Some(&key_of_nobody()), 890, "b").await,
     ];
     a_second_later().await;
     shop.reconcile(&NOW);
@@ -205,15 +172,16 @@ async fn a_death_between_decision_and_refund_is_followed_by_the_same_refund_once
             .await
             .unwrap();
     assert_eq!(refund_id.as_deref(), made["id"].as_str(), "the refund that was made before, recognised by its key");
-    assert_eq!(refunded(&shop).await.into_values().collect::<Vec<_>>(), [890, 890]);
+    assert_eq!(shop.refunded().await.into_values().collect::<Vec<_>>(), [890, 890]);
+    shop.close().await;
 }
 
 /// A charge that somebody at the gateway gave back already, and one whose refund is lost on the way.
 #[tokio::test]
 async fn a_refund_of_unknown_outcome_is_sent_again_until_it_is_known() {
     let shop = Shop::open().await;
-    let lost = capture_under(&shop, Some(&key_of_nobody()), 890, "a").await;
-    let given_back = capture_under(&shop, Some(&key_of_nobody()), 390, "b").await;
+    let lost = shop.capture_under(Some(&key_of_nobody()), 890, "a").await;
+    let given_back = shop.capture_under(Some(&key_of_nobody()), 390, "b").await;
     a_second_later().await;
     shop.reconcile(&NOW);
     let request = shop.http.post(format!("{}/v1/refunds", shop.gateway_url)).bearer_auth("sk_test_checkout");
@@ -221,26 +189,27 @@ async fn a_refund_of_unknown_outcome_is_sent_again_until_it_is_known() {
     shop.set_clock("26 hours").await;
     shop.fault("drop_after", 1, 0).await;
     shop.reconcile(&NOW);
-    let mut states = [finding(&shop, &lost).await.unwrap().1, finding(&shop, &given_back).await.unwrap().1];
+    let mut states = [shop.finding(&lost).await.unwrap().1, shop.finding(&given_back).await.unwrap().1];
     states.sort();
     assert_ne!(states, ["refunded", "refunded"], "one answer was lost");
     shop.reconcile(&NOW);
     for intent in [&lost, &given_back] {
-        assert_eq!(finding(&shop, intent).await, is("orphan_unknown", "refunded"));
+        assert_eq!(shop.finding(intent).await, is("orphan_unknown", "refunded"));
     }
-    let back = refunded(&shop).await;
+    let back = shop.refunded().await;
     assert_eq!((back[&lost], back[&given_back]), (890, 390));
+    shop.close().await;
 }
 
 /// More than a page, and two at it at once: each is found once, and each goes back once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_reconcilers_at_once_page_through_everything_and_refund_once() {
-    let shop = Shop::open().await;
+    let mut shop = Shop::open().await;
     let mut intents = Vec::new();
     for serial in 0..230 {
         let key = key_of_nobody();
         let gateway_key = (serial % 2 == 0).then_some(key.as_str());
-        intents.push(capture_under(&shop, gateway_key, 390, &format!("k{serial}")).await);
+        intents.push(shop.capture_under(gateway_key, 390, &format!("k{serial}")).await);
     }
     a_second_later().await;
     tokio::task::block_in_place(|| shop.reconcile(&NOW));
@@ -255,10 +224,14 @@ async fn two_reconcilers_at_once_page_through_everything_and_refund_once() {
     }
     // A refund that met the other one's at the gateway is known a round later.
     tokio::task::block_in_place(|| shop.reconcile(&NOW));
-    let back = refunded(&shop).await;
+    let back = shop.refunded().await;
     assert_eq!((back.len(), back.values().sum::<i64>()), (230, 115 * 390));
     let findings = shop.findings().await;
     assert_eq!(findings.iter().filter(|(.., state)| state == "refunded").count(), 115);
+    // The other half carries no key of ours: nobody gives that back, and the audit names it.
+    let report = shop.audit().await;
+    assert_eq!((report.kinds(), report.found(Kind::OrphanCharge)), (vec![Kind::OrphanCharge], 115), "{report}");
+    assert_eq!(report.counted.refunded, 115, "{report}");
 }
 
 /// In the worker: under its lease, by itself, and with a word to whoever is on duty.
@@ -268,12 +241,13 @@ async fn the_worker_reconciles_by_itself_and_raises_an_alarm_once() {
     let mut shop = Shop::open().await;
     let key = fresh_key();
     shop.order(&key, &grinder(VISA)).await.expect_order();
-    let surplus = capture_under(&shop, Some(&digest_key(&shop, &key).await), 4299, "a").await;
+    let surplus = shop.capture_under(Some(&shop.gateway_key_of(&key).await), 4299, "a").await;
     shop.start_worker_with(&flags);
-    wait_for("it is given back", async || finding(&shop, &surplus).await == is("surplus", "refunded")).await;
-    assert_eq!(refunded(&shop).await[&surplus], 4299);
+    wait_for("it is given back", async || shop.finding(&surplus).await == is("surplus", "refunded")).await;
+    assert_eq!(shop.refunded().await[&surplus], 4299);
     let worker = shop.worker.as_mut().unwrap();
     assert!(worker.stop().success());
     let said = worker.stderr();
     assert_eq!(said.matches("ALARM").count(), 1, "{said}");
+    shop.close().await;
 }

@@ -121,8 +121,24 @@ async fn after_a_restore_nobody_is_charged_twice_and_who_never_returns_is_paid_b
     assert!(shop.order(key, &grinder(VISA)).await.replayed);
     let end = captures(&shop).await;
     assert_eq!((end.len(), end[old].1), (16, 4299));
-    // And the one with another body: its key took the money of then, for another order, so a person has to look.
+    // And the one with another body: its key took the money of then, for another order, so a person has to look. For this order
+    // nothing was charged; what was taken for the other one goes back.
     wait_for("the changed one needs review", async || shop.state_of(&changed.0).await == "needs_review").await;
-    assert_eq!(captures(&shop).await.len(), 16);
+    let gateway_key = shop.gateway_key_of(&changed.0).await;
+    let wrong = shop.review(&[&gateway_key, "--charged", &changed.1, "--by", "Ada"]).expect_err("refused");
+    assert!(wrong.contains("did not take"), "{wrong}");
+    let said = shop.review(&[&gateway_key, "--not-charged", "--by", "Ada"]).expect("ended");
+    assert!(said.contains(&format!("{} took another amount", changed.1)), "{said}");
+    let told = shop.order(&changed.0, &other).await;
+    told.expect(402, "card_declined");
+    assert_eq!((told.json()["decline_code"].as_str(), told.replayed), (Some("not_charged"), true));
+    for _ in 0..2 {
+        tokio::task::block_in_place(|| shop.reconcile(&NOW));
+    }
+    assert_eq!(shop.finding(&changed.1).await, Some(("orphan_refused".to_owned(), "refunded".to_owned())));
+    assert_eq!(shop.refunds_of(&changed.1).await.iter().map(|(_, amount)| *amount).collect::<Vec<_>>(), [4299]);
+    let end = captures(&shop).await;
+    assert_eq!((end.len(), end[&changed.1].1), (16, 4299));
     assert_eq!(shop.count("orders").await, 5 + 5 + 1);
+    shop.close().await;
 }

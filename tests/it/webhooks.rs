@@ -210,6 +210,7 @@ async fn a_refund_that_is_heard_of_first_is_not_settled_as_a_payment() {
         wait_for("it is applied", async || outcome_of(&shop, id).await.is_some()).await;
     }
     assert_eq!((shop.count("orders").await, shop.captures().await), (0, 1));
+    shop.close().await;
 }
 
 /// It is for nobody here, or for nobody yet.

@@ -32,6 +32,11 @@ impl Stage {
                 killed_at(&mut self.shop.api, left_behind_at.name()).await;
                 killed_at(self.worker(), point.name()).await
             }
+            (Place::Reconciliation(point), _) => {
+                let fired = killed_at(self.worker(), point.name()).await;
+                self.is_decided(point).await;
+                fired
+            }
             (Place::Delivery(point), Fault::Kill)
             | (Place::Maintenance(point), _)
             | (_, Fault::KillOneOfTwo(point)) => killed_at(self.worker(), point.name()).await,
@@ -80,12 +85,19 @@ impl Stage {
                 self.shop.start_worker();
                 return late;
             }
-            (Place::Api(_), Fault::Kill) => self.shop.restart_api(),
+            (Place::Api(_), Fault::Kill) => {
+                self.shop.restart_api();
+                if self.trial.has_webhooks() {
+                    self.shop.listen_to_webhooks().await;
+                }
+            }
             (Place::Recovery(..), _) => {
                 self.shop.start_worker();
                 self.shop.restart_api();
             }
-            (Place::Maintenance(_), _) | (Place::Delivery(_), Fault::Kill) => self.shop.start_worker(),
+            (Place::Maintenance(_) | Place::Reconciliation(_), _) | (Place::Delivery(_), Fault::Kill) => {
+                self.shop.start_worker();
+            }
             (Place::Gateway, Fault::GatewayRecordsAnError) => self.close_as_not_charged().await,
             _ => {}
         }

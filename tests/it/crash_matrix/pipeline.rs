@@ -85,11 +85,16 @@ impl Stage {
     }
 
     /// What had to be done again was done again: otherwise the row proves less than it says.
-    pub(super) fn did_again(&self, delivered: &Delivered, events: i64) {
+    pub(super) async fn did_again(&self, delivered: &Delivered, events: i64) {
         match self.trial.again {
             Again::Nothing => {}
             Again::InTheLog => assert!(delivered.in_log > events, "nothing was published again"),
             Again::AtTheMail => assert!(delivered.recognised > 0, "no mail was sent again"),
+            Again::AtTheGateway => {
+                let stats = self.shop.stats().await;
+                assert!(stats["replays"].as_u64() > Some(0), "no refund was sent again: {stats}");
+            }
+            Again::AtOurDoor => self.was_told_again(events).await,
         }
     }
 }

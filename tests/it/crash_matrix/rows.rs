@@ -21,6 +21,8 @@ pub(super) enum Place {
     Delivery(CrashPoint),
     /// In a worker that starts five days later and looks after the day partitions.
     Maintenance(CrashPoint),
+    /// In the worker, over a charge that the gateway made without us.
+    Reconciliation(CrashPoint),
     Gateway,
     Mail,
     /// While this many orders are under way.
@@ -67,6 +69,10 @@ pub(super) enum Again {
     InTheLog,
     /// A mail was sent that had been delivered.
     AtTheMail,
+    /// A refund was sent that the gateway had executed.
+    AtTheGateway,
+    /// The gateway told of an event that we had kept.
+    AtOurDoor,
 }
 
 use Again::*;
@@ -83,6 +89,10 @@ const fn recovery(point: CrashPoint, left_behind_at: CrashPoint) -> Trial {
 
 const fn maintenance(point: CrashPoint) -> Trial {
     Trial { place: Place::Maintenance(point), fault: Kill, again: Nothing }
+}
+
+const fn reconciliation(point: CrashPoint, again: Again) -> Trial {
+    Trial { place: Place::Reconciliation(point), fault: Kill, again }
 }
 
 /// Two requests: what one attempt of a client may send.
@@ -137,6 +147,9 @@ pub(super) const TRIALS: &[Trial] = &[
     maintenance(MaintenanceDayMade),
     maintenance(MaintenanceBeforeDetach),
     maintenance(MaintenanceDetached),
+    Trial { place: Place::Api(WebhookStored), fault: Kill, again: AtOurDoor },
+    reconciliation(ReconcileBeforeRefund, Nothing),
+    reconciliation(ReconcileRefunded, AtTheGateway),
     gateway("refuse", 1_500),
     gateway("latency_before", 900),
     gateway("latency_after", 900),
@@ -200,6 +213,11 @@ impl Trial {
         format!("{}: {}", self.place.name(), self.fault.name())
     }
 
+    /// Whether the gateway tells us what happened.
+    pub(super) fn has_webhooks(&self) -> bool {
+        matches!(self.place, Place::Api(WebhookStored))
+    }
+
     /// A late owner that stands inside an open transaction has lost it before anybody else could take over.
     pub(super) fn loses_its_transaction(&self) -> bool {
         let (Place::Delivery(point), StopPastLease) = (self.place, self.fault) else { return false };
@@ -211,9 +229,10 @@ impl Place {
     pub(super) fn name(self) -> String {
         match self {
             Self::Api(point) => format!("api at {}", point.name()),
-            Self::Recovery(point, _) | Self::Delivery(point) | Self::Maintenance(point) => {
-                format!("worker at {}", point.name())
-            }
+            Self::Recovery(point, _)
+            | Self::Delivery(point)
+            | Self::Maintenance(point)
+            | Self::Reconciliation(point) => format!("worker at {}", point.name()),
             Self::Gateway => "gateway".to_owned(),
             Self::Mail => "mail".to_owned(),
             Self::Load(orders) => format!("{orders} orders under way"),

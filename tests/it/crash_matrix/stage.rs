@@ -31,6 +31,11 @@ const MAIL_TIMEOUT: (&str, &str) = ("CHECKOUT_MAIL_TIMEOUT_MS", "700");
 const MAIL_LATENCY_MS: u64 = 1_200;
 /// Orders that are placed before anything goes wrong: whoever is armed passes its point this often unharmed.
 const BEFORE: usize = 2;
+/// Of every order here.
+pub(super) const PRICE: i64 = 4299;
+/// Books are compared at once, or the trial would take minutes.
+const RECONCILIATION: [(&str, &str); 2] =
+    [("CHECKOUT_RECONCILE_PAUSE_MS", "100"), ("CHECKOUT_RECONCILE_GRACE_MS", "1")];
 const BETWEEN_TWO_OF_THE_LOAD: Duration = Duration::from_millis(15);
 
 pub(super) struct Stage {
@@ -42,6 +47,8 @@ pub(super) struct Stage {
     pub(super) other_worker: Option<Process>,
     /// A server that is away, and its guardian.
     pub(super) away: Option<(u32, u32)>,
+    /// The payment intent of a charge that nobody here asked for.
+    pub(super) stray: Option<String>,
 }
 
 type Sent = Vec<JoinHandle<Attempt>>;
@@ -55,6 +62,7 @@ fn crashes(trial: Trial) -> (String, String) {
         (Place::Recovery(point, left_behind_at), _) => {
             (format!("{}:kill:{nth}", left_behind_at.name()), format!("{}:kill", point.name()))
         }
+        (Place::Reconciliation(point), _) => (String::new(), format!("{}:kill", point.name())),
         (Place::Delivery(point), Fault::Kill) => (String::new(), format!("{}:kill:{nth}", point.name())),
         (Place::Delivery(point), _) => (String::new(), format!("{}:stop:{nth}", point.name())),
         _ => (String::new(), String::new()),
@@ -69,10 +77,14 @@ impl Stage {
         if let Fault::Mail { .. } = trial.fault {
             environment.push(MAIL_TIMEOUT);
         }
+        if let Place::Reconciliation(_) = trial.place {
+            environment.extend(RECONCILIATION);
+        }
         let shop = Shop::open_with(Opening {
             // Another company's books are not to go down with our database, but have to outlive its own process.
             gateway_in_memory: !matches!(trial.fault, Fault::KillTheMail),
             worker: !matches!(trial.place, Place::Maintenance(_) | Place::Backlog(_)),
+            webhooks: trial.has_webhooks(),
             environment,
             api_crash,
             worker_crash,
@@ -81,7 +93,7 @@ impl Stage {
         })
         .await;
         let keys = (0..trial.place.orders()).map(|_| fresh_key()).collect();
-        Self { trial, shop, before: Vec::new(), keys, stopped_at: None, other_worker: None, away: None }
+        Self { trial, shop, before: Vec::new(), keys, stopped_at: None, other_worker: None, away: None, stray: None }
     }
 
     pub(super) async fn take_orders_before(&mut self) {
@@ -92,6 +104,9 @@ impl Stage {
                 // Each event alone, so that it is known which one meets the fault.
                 self.until_every_event_has_arrived().await;
             }
+        }
+        if self.trial.has_webhooks() {
+            wait_for("all news are kept", async || self.shop.count("gateway_events").await == before as i64).await;
         }
     }
 
@@ -119,6 +134,9 @@ impl Stage {
             Fault::PostgresAway => self.take_postgres_away().await,
             Fault::KillOneOfTwo(_) | Fault::WipeTheMarks => self.let_two_workers_share().await,
             Fault::Kill | Fault::StopPastLease | Fault::CutConnections | Fault::RestartPostgres => {}
+        }
+        if let Place::Reconciliation(_) = self.trial.place {
+            self.take_more_than_was_bought().await;
         }
         if let Place::Maintenance(point) = self.trial.place {
             self.shop.set_clock("5 days").await;
@@ -201,7 +219,7 @@ impl Stage {
             end: told.iter().map(|answer| answer.status).max().unwrap_or_default(),
             orders: self.shop.count("orders").await,
             charges: self.shop.count("charges WHERE status = 'succeeded'").await,
-            captures: self.shop.captures().await,
+            captures: self.shop.refunded().await.values().filter(|back| **back < PRICE).count() as u64,
             events: self.shop.count("outbox").await,
             delivered,
         };
@@ -209,7 +227,7 @@ impl Stage {
         let counted = [seen.orders, seen.charges, seen.captures as i64, seen.events];
         assert_eq!(counted, [expected; 4], "orders, charges, captures, events");
         assert_eq!([seen.delivered.booked, seen.delivered.mails], [expected; 2], "postings, mails");
-        self.did_again(&seen.delivered, expected);
+        self.did_again(&seen.delivered, expected).await;
         if let Place::Maintenance(_) = self.trial.place {
             self.days_are_in_order().await;
         }

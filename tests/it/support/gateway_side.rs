@@ -1,6 +1,6 @@
 //! The gateway's side of a shop. Question: what does it tell us by itself, and what do its books say that ours do not?
 
-use std::process::Stdio;
+use std::{collections::BTreeMap, process::Stdio};
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
@@ -11,6 +11,9 @@ use super::{Answer, Process, Shop, answer};
 /// What the gateway signs with, and whatever a test signs in its name.
 pub(crate) const WEBHOOK_SECRET: &str = "whsec_of_the_tests";
 
+/// Any secret key of test mode is good.
+const GATEWAY_SECRET: &str = "sk_test_checkout";
+
 impl Shop {
     /// The gateway sends its events to the api as it is now; again after a restart of either.
     pub(crate) async fn listen_to_webhooks(&self) {
@@ -19,6 +22,64 @@ impl Shop {
         let set =
             self.http.post(format!("{}/_mock/webhooks", self.gateway_url)).json(&body).send().await.expect("sent");
         assert!(set.status().is_success(), "{}", set.text().await.unwrap_or_default());
+    }
+
+    /// Where the gateway sends its events, and how that went.
+    pub(crate) async fn webhooks(&self) -> Value {
+        let status = self.http.get(format!("{}/_mock/webhooks", self.gateway_url)).send().await.expect("sent");
+        status.json().await.expect("JSON")
+    }
+
+    /// A charge that the gateway makes without us, with our key on it or another one's. Its payment intent is returned.
+    pub(crate) async fn capture_under(&self, gateway_key: Option<&str>, amount: i64, replay_key: &str) -> String {
+        let mut form = vec![
+            ("amount", amount.to_string()),
+            ("currency", "eur".to_owned()),
+            ("payment_method", "pm_card_visa".to_owned()),
+            ("confirm", "true".to_owned()),
+        ];
+        form.extend(gateway_key.map(|key| ("metadata[checkout_key]", key.to_owned())));
+        let request = self.http.post(format!("{}/v1/payment_intents", self.gateway_url)).bearer_auth(GATEWAY_SECRET);
+        let made = answer(request.header("Idempotency-Key", replay_key).form(&form)).await;
+        assert_eq!(made.status, 200, "{}", made.text());
+        made.json()["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// How the gateway knows a key that has a record here.
+    pub(crate) async fn gateway_key_of(&self, key: &str) -> String {
+        let digest: Vec<u8> = sqlx::query_scalar("SELECT digest FROM idempotency_records WHERE key = $1")
+            .bind(key)
+            .fetch_one(&self.pool)
+            .await
+            .expect("a record");
+        format!("chk_{}", hex::encode(digest))
+    }
+
+    /// What went back of each capture, by the gateway's own ledger.
+    pub(crate) async fn refunded(&self) -> BTreeMap<String, i64> {
+        let ledger = self.ledger().await;
+        let of = |capture: &Value| {
+            let payment_intent = capture["payment_intent"].as_str().expect("an id").to_owned();
+            (payment_intent, capture["amount_refunded"].as_i64().expect("an amount"))
+        };
+        ledger["captures"].as_array().expect("captures").iter().map(of).collect()
+    }
+
+    /// The refunds of one payment intent: id and amount.
+    pub(crate) async fn refunds_of(&self, payment_intent: &str) -> Vec<(String, i64)> {
+        let url = format!("{}/v1/refunds?payment_intent={payment_intent}", self.gateway_url);
+        let listed = answer(self.http.get(url).bearer_auth(GATEWAY_SECRET)).await;
+        assert_eq!(listed.status, 200, "{}", listed.text());
+        let of = |refund: &Value| {
+            (refund["id"].as_str().expect("an id").to_owned(), refund["amount"].as_i64().expect("an amount"))
+        };
+        listed.json()["data"].as_array().expect("refunds").iter().map(of).collect()
+    }
+
+    /// Kind and state of what reconciliation found of a payment intent.
+    pub(crate) async fn finding(&self, payment_intent: &str) -> Option<(String, String)> {
+        let found = self.findings().await.into_iter().find(|(found, ..)| found == payment_intent);
+        found.map(|(_, kind, state)| (kind, state))
     }
 
     /// Delivers an event as the gateway would, signed at this moment of the database's clock.
