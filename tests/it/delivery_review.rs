@@ -300,12 +300,12 @@ async fn a_round_in_which_others_got_through_is_not_followed_by_the_pause_of_an_
 #[tokio::test]
 async fn a_partition_with_a_backlog_is_read_on_without_a_pause() {
     let pool = open().await;
-    happen(&pool, &orders_in(3, 100)).await;
+    happen(&pool, &orders_in(3, 200)).await;
     Relay::new(pool.clone(), LEASE).round().await.unwrap();
     let mut consumer = Consumer::new(pool.clone(), Bookkeeping, LEASE);
     assert_eq!(consumer.round().await.unwrap(), Next::GoOn);
     assert_eq!(consumer.round().await.unwrap(), Next::Rest);
-    assert_eq!(count(&pool, "processed").await, 100);
+    assert_eq!(count(&pool, "processed").await, 200);
 }
 
 /// Two kinds of trouble at once: the one that waits must not keep the search from the one that is to blame.
