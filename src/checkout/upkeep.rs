@@ -27,12 +27,12 @@ pub type Kept = (&'static str, Maintained);
 pub async fn keep_days(pool: &PgPool, timing: &Timing) -> anyhow::Result<Vec<Kept>> {
     let keep = Duration::from_secs(u64::from(timing.events_kept_days) * 24 * 3600);
     // In the order in which events travel: a day that is gone here cannot come back there.
-    Ok(vec![
-        (RECORDS.table, partitions::maintain(pool, timing.key_expiry()).await?),
-        (OUTBOX.table, days::maintain(pool, OUTBOX, keep, Unsent).await?),
-        (EVENT_LOG.table, days::maintain(pool, EVENT_LOG, keep, Unread).await?),
-        (PROCESSED.table, days::maintain(pool, PROCESSED, keep, Repeatable).await?),
-    ])
+    // Each gets its turn before anybody's failure is told: one table's trouble must not cost the others their days.
+    let records = partitions::maintain(pool, timing.key_expiry()).await;
+    let outbox = days::maintain(pool, OUTBOX, keep, Unsent).await;
+    let log = days::maintain(pool, EVENT_LOG, keep, Unread).await;
+    let processed = days::maintain(pool, PROCESSED, keep, Repeatable).await;
+    Ok(vec![(RECORDS.table, records?), (OUTBOX.table, outbox?), (EVENT_LOG.table, log?), (PROCESSED.table, processed?)])
 }
 
 /// An event that no log has yet.

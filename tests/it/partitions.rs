@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use checkout::{
+    checkout::upkeep,
     config::DatabaseArgs,
     database,
     database::days::AHEAD_DAYS,
+    event_log::EVENT_LOG,
     idempotency::partitions::{RECORDS, maintain},
+    inbox::PROCESSED,
+    outbox::OUTBOX,
 };
 
-use crate::support::{Shop, TestDatabase, fresh_key, grinder, set_clock};
+use crate::support::{Shop, TestDatabase, fresh_key, grinder, keep_days, set_clock, usual_timing};
 
 const EXPIRY: Duration = Duration::from_secs(72 * 3600);
 
@@ -104,4 +108,41 @@ async fn a_long_reader_delays_a_drop_and_nothing_else() {
         "the first day is gone, three past ones and those ahead are there: {left:?}"
     );
     shop.close().await;
+}
+
+/// Somebody holds the records for longer than an upkeep waits: events get their days all the same.
+#[tokio::test]
+async fn one_tables_trouble_does_not_cost_the_others_their_days() {
+    let database = TestDatabase::create().await;
+    let plain = database.pool().await;
+    keep_days(&plain).await;
+    let args = DatabaseArgs { database_url: database.url.clone(), connections: 4, batch_limit: 256, batch_lanes: 1 };
+    let pool = database::connect(&args, "test").await.unwrap();
+    set_clock(&plain, "1 day").await;
+    let mut holder = plain.begin().await.unwrap();
+    sqlx::query("LOCK TABLE idempotency_records IN ACCESS EXCLUSIVE MODE").execute(&mut *holder).await.unwrap();
+    assert!(upkeep::keep_days(&pool, &usual_timing()).await.is_err(), "the records could not be looked after");
+    holder.rollback().await.unwrap();
+    for table in [OUTBOX, EVENT_LOG, PROCESSED] {
+        assert_eq!(table.ahead(&plain).await.unwrap() as i64, AHEAD_DAYS + 1, "{}", table.table);
+    }
+    assert_eq!(RECORDS.ahead(&plain).await.unwrap() as i64, AHEAD_DAYS);
+    keep_days(&plain).await;
+    assert_eq!(upkeep::days_ahead(&plain).await.unwrap() as i64, AHEAD_DAYS + 1);
+}
+
+/// An api of the version before writes events without a day, while the new version comes in.
+#[tokio::test]
+async fn an_event_that_was_written_without_a_day_gets_todays() {
+    let pool = TestDatabase::create().await.pool().await;
+    keep_days(&pool).await;
+    sqlx::raw_sql(
+        "INSERT INTO outbox (event_id, order_id, sequence, shard, type, payload)
+         VALUES (gen_random_uuid(), gen_random_uuid(), 1, 0, 'order.created', '{}')",
+    )
+    .execute(&pool)
+    .await
+    .unwrap();
+    let of_today: bool = sqlx::query_scalar("SELECT day = db_day() FROM outbox").fetch_one(&pool).await.unwrap();
+    assert!(of_today);
 }
