@@ -1,8 +1,8 @@
 //! Checkout: a runnable reference for idempotent payments. One tap, one order, one charge, whatever the network does.
 //!
 //! The map, in reading order. **Nothing in a room knows another room**: they are joined by the two stories, `checkout` and
-//! `delivery`, and by nothing else, and a test reads the sources and holds that. SQL lives in files named `store.rs` (and
-//! `idempotency/partitions.rs`), HTTP at the edges.
+//! `delivery`, and by nothing else, and a test reads the sources and holds that. SQL lives in files named `store.rs`, in
+//! folders named `store` and in `idempotency/partitions.rs`, HTTP at the edges.
 
 // The story: claim, charge, settle; and recovery, which enters it in the middle. Start at `checkout/place_order.rs`.
 pub mod checkout;

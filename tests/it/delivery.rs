@@ -26,10 +26,10 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use crate::support::{Opening, Shop, TestDatabase, fresh_key, grinder, keep_days, set_clock, wait_for};
 
-const LEASE: Duration = Duration::from_secs(10);
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 /// The worker's own kind of pool on a database of this test's own.
-async fn open() -> PgPool {
+pub(crate) async fn open() -> PgPool {
     let database = TestDatabase::create().await;
     let upkeep = database.pool().await;
     keep_days(&upkeep).await;
@@ -38,30 +38,37 @@ async fn open() -> PgPool {
     database::connect(&args, "test").await.unwrap()
 }
 
-/// Writes events of one order, numbered from `first`.
-async fn happen(pool: &PgPool, order: OrderId, first: i32, count: i32) -> Vec<EventId> {
-    let events: Vec<NewEvent> = (first..first + count)
-        .map(|sequence| NewEvent {
-            id: EventId::mint(),
-            order,
-            sequence,
-            kind: "order.created",
-            payload: format!(
-                r#"{{"order_id":"{order}","customer_id":42,"charge_id":"{order}","gateway_id":"pi_1","lines":[],"total":4299,"currency":"eur"}}"#
-            ),
-        })
-        .collect();
+/// An event of an order, as settling one writes it.
+pub(crate) fn sold(order: OrderId, sequence: i32) -> NewEvent {
+    NewEvent {
+        id: EventId::mint(),
+        order,
+        sequence,
+        kind: "order.created",
+        payload: format!(
+            r#"{{"order_id":"{order}","customer_id":42,"charge_id":"{order}","gateway_id":"pi_1","lines":[],"total":4299,"currency":"eur"}}"#
+        ),
+    }
+}
+
+/// Writes events in one transaction, and returns their ids.
+pub(crate) async fn write(pool: &PgPool, events: Vec<NewEvent>) -> Vec<EventId> {
     let mut tx = pool.begin().await.unwrap();
     append(&mut tx, &events.iter().collect::<Vec<_>>()).await.unwrap();
     tx.commit().await.unwrap();
     events.into_iter().map(|event| event.id).collect()
 }
 
-async fn count(pool: &PgPool, of: &str) -> i64 {
+/// Writes events of one order, numbered from `first`.
+async fn happen(pool: &PgPool, order: OrderId, first: i32, count: i32) -> Vec<EventId> {
+    write(pool, (first..first + count).map(|sequence| sold(order, sequence)).collect()).await
+}
+
+pub(crate) async fn count(pool: &PgPool, of: &str) -> i64 {
     sqlx::query_scalar(AssertSqlSafe(format!("SELECT count(*) FROM {of}"))).fetch_one(pool).await.unwrap()
 }
 
-async fn run(pool: &PgPool, sql: &str) {
+pub(crate) async fn run(pool: &PgPool, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await.unwrap();
 }
 

@@ -9,7 +9,7 @@ mod console;
 mod crash_matrix;
 mod crash_points;
 mod delivery;
-mod delivery_review;
+mod delivery_trouble;
 mod demo;
 mod embedded_cluster;
 mod gateway_books;

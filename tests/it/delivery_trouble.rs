@@ -8,8 +8,6 @@ use std::{
 
 use checkout::{
     checkout::upkeep,
-    config::DatabaseArgs,
-    database,
     delivery::{
         Next,
         consume::{Consumer, Effect, NoEffect, Step},
@@ -19,42 +17,19 @@ use checkout::{
     event_log::partition_of,
     ids::{EventId, OrderId},
     leases::Leases,
-    outbox::store::{NewEvent, append},
     parking,
     wire::event::Event,
 };
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool};
 
+use crate::delivery::{LEASE, count, open, run, sold, write};
 use crate::support::{TestDatabase, keep_days, set_clock, usual_timing};
 
-const LEASE: Duration = Duration::from_secs(10);
 /// Longer than any jump of the clock in here.
 const LONG: Duration = Duration::from_secs(90 * 24 * 3600);
 
-async fn open() -> PgPool {
-    let database = TestDatabase::create().await;
-    let upkeep = database.pool().await;
-    keep_days(&upkeep).await;
-    upkeep.close().await;
-    let args = DatabaseArgs { database_url: database.url, connections: 8, batch_limit: 256, batch_lanes: 1 };
-    database::connect(&args, "test").await.unwrap()
-}
-
 async fn happen(pool: &PgPool, orders: &[OrderId]) -> Vec<EventId> {
-    let event = |order: &OrderId| NewEvent {
-        id: EventId::mint(),
-        order: *order,
-        sequence: 1,
-        kind: "order.created",
-        payload: format!(
-            r#"{{"order_id":"{order}","customer_id":42,"charge_id":"{order}","gateway_id":"pi_1","lines":[],"total":4299,"currency":"eur"}}"#
-        ),
-    };
-    let events: Vec<NewEvent> = orders.iter().map(event).collect();
-    let mut tx = pool.begin().await.unwrap();
-    append(&mut tx, &events.iter().collect::<Vec<_>>()).await.unwrap();
-    tx.commit().await.unwrap();
-    events.into_iter().map(|event| event.id).collect()
+    write(pool, orders.iter().map(|order| sold(*order, 1)).collect()).await
 }
 
 fn orders(count: usize) -> Vec<OrderId> {
@@ -63,14 +38,6 @@ fn orders(count: usize) -> Vec<OrderId> {
 
 fn orders_in(partition: i16, count: usize) -> Vec<OrderId> {
     std::iter::repeat_with(OrderId::mint).filter(|order| partition_of(*order) == partition).take(count).collect()
-}
-
-async fn count(pool: &PgPool, of: &str) -> i64 {
-    sqlx::query_scalar(AssertSqlSafe(format!("SELECT count(*) FROM {of}"))).fetch_one(pool).await.unwrap()
-}
-
-async fn run(pool: &PgPool, sql: &str) {
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(pool).await.unwrap();
 }
 
 /// A consumer whose other side fails some events, and remembers how many it was asked for at once.
