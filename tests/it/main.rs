@@ -10,6 +10,7 @@ mod console;
 mod crash_matrix;
 mod crash_points;
 mod customers;
+mod deaths;
 mod delivery;
 mod delivery_trouble;
 mod demo;
