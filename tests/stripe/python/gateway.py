@@ -19,7 +19,8 @@ import stripe
 WEBHOOK_SECRET = "whsec_of_the_sequences"
 # Any key of test mode is good enough for the mock.
 MOCK_KEY = "sk_test_123"
-PATIENCE_S = 30
+# Only bounds a hang; Stripe's search takes up to a minute to learn of a payment.
+PATIENCE_S = 120
 
 
 class Gateway:

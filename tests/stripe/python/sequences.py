@@ -192,11 +192,11 @@ def every_way_of_looking_finds_each_payment_once(at):
     assert mine(newer.auto_paging_iter()) == made[-2::-1], "the SDK walks backwards from the oldest"
     by_order = {"query": f"metadata['order_id']:'{purchase.order_id}'", "limit": 3}
     search = lambda: sorted(mine(client.v1.payment_intents.search(by_order).auto_paging_iter()))
-    # Stripe's search lags behind its books.
     wait_for("the search knows them all", lambda: search() == sorted(made))
     succeeded = {"type": "payment_intent.succeeded", "limit": 3, "created": {"gte": purchase.started_s}}
-    keys = [event.request.idempotency_key for event in client.v1.events.list(succeeded).auto_paging_iter()]
-    assert all(keys.count(f"{purchase.key}-{serial}") == 1 for serial in range(7))
+    keys = lambda: [event.request.idempotency_key for event in client.v1.events.list(succeeded).auto_paging_iter()]
+    each_once = lambda heard: all(heard.count(f"{purchase.key}-{serial}") == 1 for serial in range(7))
+    wait_for("one event tells of each", lambda: each_once(keys()))
 
 
 def a_webhook_is_believed_only_as_it_was_signed(at):
