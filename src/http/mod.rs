@@ -1,10 +1,12 @@
 //! The door: HTTP in, HTTP out. All routes are on this page.
 
+pub mod contract;
 mod credential;
 mod docs;
 mod door;
 mod health;
 mod idempotency_keys;
+mod openapi;
 mod operator;
 mod orders;
 mod reply;
@@ -25,7 +27,7 @@ use crate::{
     credential::Credentials,
 };
 
-pub use self::{request_log::RequestLog, webhooks::WebhookSecret};
+pub use self::{openapi::openapi, request_log::RequestLog, webhooks::WebhookSecret};
 
 /// What every handler sees.
 #[derive(Debug, Clone)]
@@ -44,6 +46,7 @@ pub fn routes(door: Door) -> Router {
         .route("/v1/orders/{id}", get(orders::show))
         .route("/v1/idempotency-keys/{operation}/{key}", get(idempotency_keys::show))
         .route("/v1/webhooks/gateway", post(webhooks::gateway))
+        .route("/openapi.json", get(openapi::document))
         .route("/docs/problems", get(docs::problems))
         .route("/operator/requests", get(operator::requests))
         .route("/livez", get(health::live))

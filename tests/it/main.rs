@@ -6,6 +6,7 @@ mod audit_world;
 mod backlog;
 mod claims;
 mod console;
+mod contract;
 mod crash_matrix;
 mod crash_points;
 mod delivery;
