@@ -86,7 +86,7 @@ pub(super) fn refund_shown() -> Value {
 }
 
 pub(super) fn refund_list() -> Value {
-    json!({"data": [refund_shown()]})
+    json!({"data": [refund_shown()], "has_more": false})
 }
 
 pub(super) fn charge() -> Value {

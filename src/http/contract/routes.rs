@@ -115,7 +115,7 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/charges/{id}",
         tag: Tag::Charges,
         summary: "Show a charge",
-        description: "A charge of one's own that was made without an order.",
+        description: "A charge of one's own, an order's or one that stands alone.",
         parameters: &[parameter("id", In::Path, "The charge's name.", || id("The charge's name."))],
         success: Success { body: Body::Json { schema: "Charge", example: example::charge_shown }, ..SHOWN },
         ..READ
@@ -128,7 +128,7 @@ pub const ROUTES: &[Route] = &[
         description: "What a client asks before it dares to start anew.",
         parameters: &[
             parameter("operation", In::Path, "What was done under it.", operation),
-            parameter("key", In::Path, "The key as it was sent, without quotes.", bare_key),
+            parameter("key", In::Path, "The key as it was sent.", key),
         ],
         success: Success { body: Body::Json { schema: "KeyRecord", example: example::key_record }, ..SHOWN },
         problems: &[AUTHENTICATED, &[Code::NotFound, Code::IdempotencyKeyInvalid]],
@@ -182,6 +182,7 @@ pub const ROUTES: &[Route] = &[
         description: "For an operator's token; a customer is told that there is no such path.",
         auth: Auth::Operator,
         success: Success { body: Body::Json { schema: "RequestLog", example: example::request_log }, ..SHOWN },
+        problems: &[OPERATED, &[Code::NotFound]],
         ..READ
     },
     Route {
@@ -265,22 +266,23 @@ const fn text(media_type: &'static str, sentence: &'static str) -> Body {
     Body::Text { media_type, sentence }
 }
 
-const AUTHENTICATED: &[Code] = &[Code::Unauthenticated, Code::Internal];
+const OPERATED: &[Code] = &[Code::Unauthenticated, Code::Internal];
+const AUTHENTICATED: &[Code] = &[Code::Unauthenticated, Code::RateLimited, Code::Internal];
 const BODY: &[Code] = &[
     Code::MalformedJson,
     Code::RequestTimeout,
     Code::PayloadTooLarge,
     Code::UnsupportedMediaType,
     Code::ValidationFailed,
+    Code::CardDataNotAccepted,
 ];
-const CARD: &[Code] = &[Code::CardDeclined, Code::CardDataNotAccepted];
+const CARD: &[Code] = &[Code::CardDeclined];
 const MADE_UNDER_A_KEY: &[Code] = &[
     Code::IdempotencyKeyMissing,
     Code::IdempotencyKeyInvalid,
     Code::RequestInProgress,
     Code::IdempotencyKeyExpired,
     Code::IdempotencyKeyReused,
-    Code::RateLimited,
     Code::KeyQuotaExceeded,
     Code::GatewayUnavailable,
     Code::Unavailable,
@@ -299,15 +301,14 @@ const IDEMPOTENCY_KEY: Parameter = parameter(
     In::Header,
     "Names what the customer wants to do: a fresh UUID made when the customer taps, kept, and the same on every retry. Bare \
      or as an RFC 8941 string: \"k\" and k are the same key. Its answer is replayed for 72 hours, unless the server says otherwise.",
-    || {
-        let bare = format!("[!#-~]{{1,{KEY_LENGTH_MAX}}}");
-        let quoted = format!(r#""([!#-\[\]-~]|\\["\\]){{1,{KEY_LENGTH_MAX}}}""#);
-        json!({"type": "string", "pattern": format!("^({bare}|{quoted})$"), "example": example::KEY})
-    },
+    key,
 );
 
-fn bare_key() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX, "pattern": "^[!#-~]+$"})
+fn key() -> Value {
+    // A comma outside quotes may have made one line of two keys.
+    let bare = format!(r"[!#-+\--~]{{1,{KEY_LENGTH_MAX}}}");
+    let quoted = format!(r#""([!#-\[\]-~]|\\["\\]){{1,{KEY_LENGTH_MAX}}}""#);
+    json!({"type": "string", "pattern": format!("^({bare}|{quoted})$"), "examples": [example::KEY]})
 }
 
 const PAGE: &[Parameter] = &[

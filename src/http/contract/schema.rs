@@ -169,16 +169,17 @@ fn line() -> Value {
 
 fn refund() -> Value {
     answer(
-        "Money that was given back.",
-        &["id", "order_id", "status", "amount", "currency", "gateway_id", "created_at"],
+        "Money that goes back.",
+        &["id", "order_id", "status", "amount", "currency", "created_at"],
         json!({
             "id": id("The refund's name."),
-            "order_id": id("The order whose money it was."),
-            "status": {"type": "string", "const": "succeeded"},
-            "amount": amount("What was given back."),
+            "order_id": id("The order whose money it is."),
+            "status": {"type": "string", "enum": ["succeeded", "pending", "refused"],
+                       "description": "pending: the outcome is open, and the amount is held back until it is known."},
+            "amount": amount("What goes back."),
             "currency": currency(),
             "gateway_id": gateway_id(),
-            "created_at": moment("When it was given back."),
+            "created_at": moment("When it was asked for."),
             "request_id": first_request_id(),
         }),
     )
@@ -187,23 +188,24 @@ fn refund() -> Value {
 fn refund_list() -> Value {
     answer(
         "Every refund of one order, newest first.",
-        &["data"],
-        json!({"data": {"type": "array", "items": reference("Refund")}}),
+        &["data", "has_more"],
+        json!({"data": {"type": "array", "items": reference("Refund")}, "has_more": {"type": "boolean", "const": false}}),
     )
 }
 
 fn charge() -> Value {
     answer(
-        "Money that was taken without an order.",
-        &["id", "status", "amount", "currency", "gateway_id", "created_at"],
+        "Money that was taken, or refused.",
+        &["id", "status", "amount", "currency", "created_at"],
         json!({
             "id": id("The charge's name."),
-            "status": {"type": "string", "const": "succeeded"},
-            "amount": amount("What was taken."),
+            "status": {"type": "string", "enum": ["succeeded", "declined"]},
+            "amount": amount("What was to be taken."),
             "currency": currency(),
             "gateway_id": gateway_id(),
+            "decline_code": {"type": "string", "description": "Of a declined one: the gateway's reason."},
             "client_reference": client_reference(),
-            "created_at": moment("When it was taken."),
+            "created_at": moment("When it was made."),
             "request_id": first_request_id(),
         }),
     )
