@@ -185,7 +185,7 @@ async fn about_refunds(seen: &mut Seen) {
     let refunds = format!("/v1/orders/{}/refunds", shop.order(&fresh_key(), &grinder(VISA)).await.expect_order());
     let too_much = post(&shop, &refunds, &fresh_key(), &json!({"amount": 4300}));
     seen.sees(Code::RefundExceedsBalance, "createRefund", too_much).await;
-    // A gateway that keeps no books has forgotten the charge, and cannot give back what it never took.
+    // A gateway that keeps no books has forgotten the charge, and cannot give back what it never took. No audit can follow.
     shop.gateway.kill();
     shop.restart_gateway();
     seen.sees(Code::RefundRefused, "createRefund", post(&shop, &refunds, &fresh_key(), &json!({"amount": 1}))).await;
