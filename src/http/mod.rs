@@ -47,6 +47,7 @@ pub fn routes(door: Door) -> Router {
         .route("/v1/idempotency-keys/{operation}/{key}", get(idempotency_keys::show))
         .route("/v1/webhooks/gateway", post(webhooks::gateway))
         .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(docs::contract))
         .route("/docs/problems", get(docs::problems))
         .route("/operator/requests", get(operator::requests))
         .route("/livez", get(health::live))

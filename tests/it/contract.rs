@@ -26,7 +26,6 @@ const COMING: &[&str] = &[
     "setEmail",
     "showEmail",
     "scrapeMetrics",
-    "docs",
 ];
 
 /// `GET /livez` and so on, as the router's own page says it.
