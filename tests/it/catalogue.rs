@@ -22,18 +22,21 @@ use crate::{
 };
 
 /// Codes that nothing answers with yet. Each is tried all the same, and must not be there. Empty in the end.
-const COMING: &[Code] = &[
-    Code::RequestTimeout,
-    Code::CardDataNotAccepted,
-    Code::RefundExceedsBalance,
-    Code::RefundRefused,
-    Code::RateLimited,
-    Code::KeyQuotaExceeded,
-];
+const COMING: &[Code] = &[Code::RequestTimeout, Code::CardDataNotAccepted, Code::RateLimited, Code::KeyQuotaExceeded];
 
 const VISA: &str = "pm_card_visa";
 /// What every HTTP answer may have without a word in the contract.
-const OF_HTTP: [&str; 4] = ["content-type", "content-length", "date", "connection"];
+const OF_HTTP: [&str; 8] = [
+    "content-type",
+    "content-length",
+    "date",
+    "connection",
+    // For a browser that happens to read it.
+    "x-content-type-options",
+    "referrer-policy",
+    "content-security-policy",
+    "cache-control",
+];
 
 /// What was brought about so far.
 struct Seen {

@@ -6,12 +6,14 @@ use time::{OffsetDateTime, macros::datetime};
 use uuid::{Uuid, uuid};
 
 use crate::{
-    ids::{ChargeId, OrderId, RequestId},
-    money::Currency,
+    ids::{ChargeId, OrderId, RefundId, RequestId},
     wire::{
+        charge::ChargeBody,
+        customer::EmailBody,
         json::FieldError,
-        order::{ChargeBody, Line, OrderBody},
+        order::{ChargeOfOrder, Line, OrderBody},
         problem::{Code, Problem},
+        refund::RefundBody,
     },
 };
 
@@ -53,19 +55,18 @@ pub(super) fn order_shown() -> Value {
 
 fn order_as(request_id: Option<RequestId>) -> Value {
     let lines = [Line { sku: "grinder".to_owned(), quantity: 1, unit_price: 4299 }];
-    let mut order = json_of(&OrderBody {
+    json_of(&OrderBody {
         id: OrderId(ORDER),
         status: "paid",
         items: &lines,
         total: 4299,
-        currency: Currency::Eur,
-        charge: ChargeBody { id: ChargeId(CHARGE), status: "succeeded", gateway_id: INTENT },
+        refunded: 0,
+        currency: "eur",
+        charge: ChargeOfOrder { id: ChargeId(CHARGE), status: "succeeded", gateway_id: INTENT },
         client_reference: Some("tap-1"),
         created_at: AT,
         request_id,
-    });
-    order["refunded"] = json!(0);
-    order
+    })
 }
 
 pub(super) fn order_list() -> Value {
@@ -73,15 +74,23 @@ pub(super) fn order_list() -> Value {
 }
 
 pub(super) fn refund() -> Value {
-    let mut refund = refund_shown();
-    refund["request_id"] = json!(REQUEST);
-    refund
+    refund_as(Some(RequestId(REQUEST)))
 }
 
 pub(super) fn refund_shown() -> Value {
-    json!({
-        "id": REFUND, "order_id": ORDER, "status": "succeeded", "amount": 1000, "currency": "eur",
-        "gateway_id": "re_3QxQ4nHq2eZvKYlo", "created_at": AT_TEXT
+    refund_as(None)
+}
+
+fn refund_as(request_id: Option<RequestId>) -> Value {
+    json_of(&RefundBody {
+        id: RefundId(REFUND),
+        order_id: OrderId(ORDER),
+        status: "succeeded",
+        amount: 1000,
+        currency: "eur",
+        gateway_id: Some("re_3QxQ4nHq2eZvKYlo"),
+        created_at: AT,
+        request_id,
     })
 }
 
@@ -90,15 +99,24 @@ pub(super) fn refund_list() -> Value {
 }
 
 pub(super) fn charge() -> Value {
-    let mut charge = charge_shown();
-    charge["request_id"] = json!(REQUEST);
-    charge
+    charge_as(Some(RequestId(REQUEST)))
 }
 
 pub(super) fn charge_shown() -> Value {
-    json!({
-        "id": CHARGE, "status": "succeeded", "amount": 4299, "currency": "eur", "gateway_id": INTENT,
-        "client_reference": "tap-1", "created_at": AT_TEXT
+    charge_as(None)
+}
+
+fn charge_as(request_id: Option<RequestId>) -> Value {
+    json_of(&ChargeBody {
+        id: ChargeId(CHARGE),
+        status: "succeeded",
+        amount: 4299,
+        currency: "eur",
+        gateway_id: Some(INTENT),
+        decline_code: None,
+        client_reference: Some("tap-1"),
+        created_at: AT,
+        request_id,
     })
 }
 
@@ -115,7 +133,7 @@ pub(super) fn key_record() -> Value {
 }
 
 pub(super) fn email() -> Value {
-    json!({"email": "ada@example.org", "updated_at": AT_TEXT})
+    json_of(&EmailBody { email: "ada@example.org", updated_at: AT })
 }
 
 pub(super) fn gateway_event() -> Value {

@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::{
+    customers::request::EMAIL_LENGTH_MAX,
     idempotency::key::{KEY_LENGTH_MAX, Operation},
     money::{AMOUNT_MINOR_MAX, Currency},
-    orders::request::{
-        CLIENT_REFERENCE_LENGTH_MAX, ITEMS_MAX, PAYMENT_METHOD_LENGTH_MAX, QUANTITY_MAX, SKU_LENGTH_MAX,
+    orders::request::{ITEMS_MAX, QUANTITY_MAX, SKU_LENGTH_MAX},
+    wire::{
+        payment::{CLIENT_REFERENCE_LENGTH_MAX, METHOD_LENGTH_MAX},
+        problem::{Code, Retry},
     },
-    wire::problem::{Code, Retry},
 };
 
 /// Most entries of one page of a list.
@@ -107,7 +109,10 @@ fn email_request() -> Value {
     request(
         "Where receipts are sent.",
         &["email"],
-        json!({"email": {"type": "string", "format": "email", "minLength": 3, "maxLength": 254}}),
+        json!({"email": {
+            "type": "string", "maxLength": EMAIL_LENGTH_MAX, "pattern": r"^[!-?A-~]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$",
+            "description": "An e-mail address. Whether anybody reads it only a mail can tell.",
+        }}),
     )
 }
 
@@ -130,7 +135,7 @@ fn gateway_event() -> Value {
 fn order() -> Value {
     answer(
         "An order that was paid for.",
-        &["id", "status", "items", "total", "currency", "charge", "created_at"],
+        &["id", "status", "items", "total", "refunded", "currency", "charge", "created_at"],
         json!({
             "id": id("The order's name."),
             "status": {"type": "string", "enum": ["paid", "partially_refunded", "refunded"]},
@@ -342,7 +347,7 @@ fn currency() -> Value {
 }
 
 fn payment_method() -> Value {
-    json!({"type": "string", "pattern": format!("^[A-Za-z0-9_]{{1,{PAYMENT_METHOD_LENGTH_MAX}}}$"),
+    json!({"type": "string", "pattern": format!("^[A-Za-z0-9_]{{1,{METHOD_LENGTH_MAX}}}$"),
            "description": "What the gateway calls the card. Never a card number."})
 }
 
