@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::wire::json::{FieldError, Fields};
 
 /// Longest address that mail can be sent to, in bytes (RFC 5321, less the angle brackets).
-const EMAIL_LENGTH_MAX: usize = 254;
+pub const EMAIL_LENGTH_MAX: usize = 254;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmailRequest {

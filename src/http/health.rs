@@ -1,14 +1,15 @@
 //! Is the process alive, and may it be sent traffic?
 
-use axum::{
-    Extension,
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use std::time::Duration;
+
+use axum::{Extension, extract::State, response::Response};
 
 use super::{Door, reply};
-use crate::{checkout::upkeep, ids::RequestId};
+use crate::{
+    checkout::upkeep,
+    ids::RequestId,
+    wire::problem::{Code, Problem},
+};
 
 pub(super) async fn live() -> &'static str {
     "alive\n"
@@ -17,11 +18,16 @@ pub(super) async fn live() -> &'static str {
 /// 200 only while the database answers and today has a partition to claim in.
 pub(super) async fn ready(State(door): State<Door>, Extension(request_id): Extension<RequestId>) -> Response {
     match upkeep::days_ahead(&door.checkout.pool).await {
-        Ok(0) => (StatusCode::SERVICE_UNAVAILABLE, "no partition for today\n").into_response(),
+        Ok(0) => not_ready("There is no partition for today.", request_id),
         Ok(days) => reply::json(&serde_json::json!({ "ready": true, "days_ahead": days }), request_id),
         Err(error) => {
             tracing::warn!(error = format!("{error:#}"), "not ready");
-            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n").into_response()
+            not_ready("The database does not answer.", request_id)
         }
     }
+}
+
+fn not_ready(why: &str, request_id: RequestId) -> Response {
+    let problem = Problem::new(Code::Unavailable, why).retry_after(Duration::from_secs(1));
+    reply::problem(&problem, request_id)
 }

@@ -1,6 +1,7 @@
 //! The door: HTTP in, HTTP out. All routes are on this page.
 
 mod charges;
+pub mod contract;
 mod credential;
 mod customers;
 mod docs;
@@ -8,6 +9,7 @@ mod door;
 mod health;
 mod idempotency_keys;
 mod keyed;
+mod openapi;
 mod operator;
 mod orders;
 mod paging;
@@ -30,7 +32,7 @@ use crate::{
     credential::Credentials,
 };
 
-pub use self::{request_log::RequestLog, webhooks::WebhookSecret};
+pub use self::{openapi::openapi, request_log::RequestLog, webhooks::WebhookSecret};
 
 /// What every handler sees.
 #[derive(Debug, Clone)]
@@ -54,6 +56,8 @@ pub fn routes(door: Door) -> Router {
         .route("/v1/customers/me/email", get(customers::email).put(customers::set_email))
         .route("/v1/idempotency-keys/{operation}/{key}", get(idempotency_keys::show))
         .route("/v1/webhooks/gateway", post(webhooks::gateway))
+        .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(docs::contract))
         .route("/docs/problems", get(docs::problems))
         .route("/operator/requests", get(operator::requests))
         .route("/livez", get(health::live))

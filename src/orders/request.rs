@@ -20,7 +20,7 @@ const ERRORS_MAX: usize = 100;
 pub const ITEMS_MAX: usize = 50;
 /// Most pieces of one line.
 pub const QUANTITY_MAX: i64 = 99;
-const SKU_LENGTH_MAX: usize = 64;
+pub const SKU_LENGTH_MAX: usize = 64;
 
 /// The body of `POST /v1/orders`. Serialised, it is the canonical form that is fingerprinted: fields in this order, no
 /// white space, absent fields left out.

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::json::text;
 use crate::money::Currency;
 
-const METHOD_LENGTH_MAX: usize = 100;
-const CLIENT_REFERENCE_LENGTH_MAX: usize = 128;
+pub const METHOD_LENGTH_MAX: usize = 100;
+pub const CLIENT_REFERENCE_LENGTH_MAX: usize = 128;
 
 /// An ISO 4217 code in lower case, of a currency this shop sells in.
 pub fn currency(value: &Value) -> Result<String, String> {

@@ -173,6 +173,11 @@ impl Shop {
         credentials.mint(Subject::Customer(CustomerId(customer)), Duration::from_secs(3600)).expect("a token")
     }
 
+    pub(crate) fn operator_token(&self) -> String {
+        let credentials = Credentials::new(SECRET).expect("a secret");
+        credentials.mint(Subject::Operator, Duration::from_secs(3600)).expect("a token")
+    }
+
     pub(crate) async fn order(&self, key: &str, body: &Value) -> Answer {
         self.order_as(CUSTOMER, key, body).await
     }
