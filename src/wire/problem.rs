@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::json::FieldError;
 use crate::ids::RequestId;
 
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
     /// Again, unchanged, under the same key.
