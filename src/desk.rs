@@ -70,8 +70,8 @@ pub async fn review(
 async fn list(checkout: &Checkout) -> anyhow::Result<()> {
     let waiting = review::waiting(checkout, LISTED_MAX).await?;
     for key in &waiting {
-        let what = match &key.order {
-            Ok(order) => format!("customer {}  {}", order.customer_id, order.money()?),
+        let what = match &key.wanted {
+            Ok(wanted) => format!("customer {}  {}  {}", wanted.customer(), wanted.operation().name(), wanted.money()?),
             Err(error) => format!("{error:#}"),
         };
         println!("{}  since {}  {what}", key.gateway_key, key.since);

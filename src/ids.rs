@@ -45,6 +45,10 @@ minted! {
     ChargeId
 }
 minted! {
+    /// One refund in our own books.
+    RefundId
+}
+minted! {
     /// One event. The same id is what every later party dedupes by.
     EventId
 }

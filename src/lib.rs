@@ -4,7 +4,7 @@
 //! `delivery`, and by nothing else, and a test reads the sources and holds that. SQL lives in files named `store.rs`, in
 //! folders named `store` and in `idempotency/partitions.rs`, HTTP at the edges.
 
-// The story: claim, charge, settle; and recovery, which enters it in the middle. Start at `checkout/place_order.rs`.
+// The story: claim, charge, settle; and recovery, which enters it in the middle. Start at `checkout/perform.rs`.
 pub mod checkout;
 
 // The second story: what follows from an order, after its commit. Relay, log, consumers.
@@ -16,6 +16,10 @@ pub mod idempotency;
 pub mod orders;
 // Our own books of what was taken from whom.
 pub mod charges;
+// What went back.
+pub mod refunds;
+// What customers tell of themselves.
+pub mod customers;
 // The payment gateway as we see it: how to ask, and what its answers mean.
 pub mod gateway;
 // What the gateway says by itself: signed events, kept as evidence.

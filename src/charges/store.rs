@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sqlx::PgConnection;
+use anyhow::Context;
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::Purpose;
 use crate::{
     ids::{ChargeId, CustomerId},
     money::Money,
@@ -17,6 +20,11 @@ pub struct NewCharge {
     pub customer: CustomerId,
     pub key_digest: [u8; 32],
     pub amount: Money,
+    pub purpose: Purpose,
+    /// Of a charge that stands alone.
+    pub client_reference: Option<String>,
+    /// What its customer is shown.
+    pub claimed_at: OffsetDateTime,
     pub result: ChargeResult,
 }
 
@@ -58,11 +66,14 @@ pub async fn insert(tx: &mut PgConnection, charges: &[&NewCharge]) -> sqlx::Resu
     let statuses: Vec<&str> = charges.iter().map(|charge| charge.result.status()).collect();
     let gateway_ids: Vec<Option<&str>> = charges.iter().map(|charge| charge.result.gateway_id()).collect();
     let decline_codes: Vec<Option<&str>> = charges.iter().map(|charge| charge.result.decline_code()).collect();
+    let purposes: Vec<&str> = charges.iter().map(|charge| charge.purpose.name()).collect();
+    let references: Vec<Option<&str>> = charges.iter().map(|charge| charge.client_reference.as_deref()).collect();
+    let claimed: Vec<OffsetDateTime> = charges.iter().map(|charge| charge.claimed_at).collect();
     sqlx::query!(
-        "INSERT INTO charges (id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code)
-         SELECT id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code
-         FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[])
-             AS n(id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code)",
+        "INSERT INTO charges (id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code, operation, client_reference, claimed_at)
+         SELECT id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code, operation, client_reference, claimed_at
+         FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::timestamptz[])
+             AS n(id, customer_id, key_digest, amount_minor, currency, status, gateway_id, decline_code, operation, client_reference, claimed_at)",
         &ids,
         &customers,
         &digests as &[&[u8]],
@@ -71,6 +82,9 @@ pub async fn insert(tx: &mut PgConnection, charges: &[&NewCharge]) -> sqlx::Resu
         &statuses as &[&str],
         &gateway_ids as &[Option<&str>],
         &decline_codes as &[Option<&str>],
+        &purposes as &[&str],
+        &references as &[Option<&str>],
+        &claimed,
     )
     .execute(tx)
     .await?;
@@ -119,4 +133,71 @@ pub async fn booked(connection: &mut PgConnection, digests: &[[u8; 32]]) -> sqlx
             Some((digest, Booked { succeeded: row.succeeded, declined: row.declined }))
         })
         .collect())
+}
+
+/// What these scopes took, ever. Asked inside the claim, before anything is sent.
+pub async fn taken(tx: &mut PgConnection, digests: &[[u8; 32]]) -> sqlx::Result<HashMap<[u8; 32], ChargeId>> {
+    let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
+    let rows = sqlx::query!(
+        r#"SELECT c.key_digest AS "key_digest!", c.id AS "id!"
+           FROM unnest($1::bytea[]) AS wanted(digest)
+           CROSS JOIN LATERAL (
+               SELECT key_digest, id FROM charges WHERE charges.key_digest = wanted.digest AND status = 'succeeded' LIMIT 1
+           ) AS c"#,
+        &digests as &[&[u8]],
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().filter_map(|row| Some((row.key_digest.try_into().ok()?, ChargeId(row.id)))).collect())
+}
+
+/// A charge as its customer sees it.
+#[derive(Debug)]
+pub struct StoredCharge {
+    pub id: Uuid,
+    pub status: String,
+    pub amount_minor: i64,
+    pub currency: String,
+    pub gateway_id: Option<String>,
+    pub decline_code: Option<String>,
+    pub client_reference: Option<String>,
+    pub created_at: OffsetDateTime,
+}
+
+/// One charge of this customer, an order's or one that stands alone. Somebody else's is not found.
+pub async fn find(pool: &PgPool, customer: CustomerId, id: ChargeId) -> anyhow::Result<Option<StoredCharge>> {
+    sqlx::query_as!(
+        StoredCharge,
+        r#"SELECT id, status, amount_minor, currency, gateway_id, decline_code, client_reference,
+                  COALESCE(claimed_at, created_at) AS "created_at!"
+           FROM charges WHERE id = $1 AND customer_id = $2"#,
+        id.0,
+        customer.0,
+    )
+    .fetch_optional(pool)
+    .await
+    .context("reading a charge")
+}
+
+/// The succeeded charges of this customer that stand alone, newest first, from behind `after`.
+pub async fn list(
+    pool: &PgPool,
+    customer: CustomerId,
+    after: Option<ChargeId>,
+    most: i64,
+) -> anyhow::Result<Vec<StoredCharge>> {
+    sqlx::query_as!(
+        StoredCharge,
+        r#"SELECT id, status, amount_minor, currency, gateway_id, decline_code, client_reference,
+                  COALESCE(claimed_at, created_at) AS "created_at!"
+           FROM charges
+           WHERE customer_id = $1 AND operation = 'charges.create' AND status = 'succeeded' AND ($2::uuid IS NULL OR id < $2)
+           ORDER BY id DESC LIMIT $3"#,
+        customer.0,
+        after.map(|id| id.0),
+        most,
+    )
+    .fetch_all(pool)
+    .await
+    .context("reading charges")
 }

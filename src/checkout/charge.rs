@@ -1,4 +1,4 @@
-//! Step 4, the charge: no transaction is open, and what the gateway did is learned or admitted to be unknown.
+//! Step 4, the charge, or the refund: no transaction is open, and what the gateway did is learned or admitted to be unknown.
 //!
 //! Before every send two clocks must allow it: the lease (afterwards somebody else may be sending) and the gateway's memory
 //! of keys (afterwards the same key would charge again). Both are measured on our side from *before* the claim was asked
@@ -12,7 +12,7 @@ use super::evidence::Evidence;
 use crate::{
     config::{SETTLE_RESERVE_MS, Timing},
     crash_point::crash_point,
-    gateway::{ChargeRequest, Lookup, Outcome, client::GatewayClient},
+    gateway::{Ask, ChargeRequest, Lookup, Outcome, client::GatewayClient},
     idempotency::record::Claim,
 };
 
@@ -79,41 +79,41 @@ pub enum Charged {
 }
 
 /// Looks first if an earlier owner may have sent, then sends, at most twice.
-pub async fn charge(
-    gateway: &GatewayClient,
-    claim: &Claim,
-    request: &ChargeRequest,
-    limits: Limits,
-    evidence: &Evidence,
-) -> Charged {
+pub async fn charge(gateway: &GatewayClient, claim: &Claim, ask: &Ask, limits: Limits, evidence: &Evidence) -> Charged {
     if claim.maybe_sent
-        && let Some(charged) = look_up(gateway, request, limits, evidence).await
+        && let Some(charged) = look_up(gateway, ask, limits, evidence).await
     {
         return charged;
     }
-    match send(gateway, claim, request, limits).await {
-        Outcome::Approved { gateway_id } if claim.maybe_sent => {
-            Charged::Known(confirm(gateway, gateway_id, request, limits, evidence).await)
+    let outcome = send(gateway, claim, ask, limits).await;
+    Charged::Known(match (outcome, ask) {
+        (Outcome::Approved { gateway_id }, Ask::Charge(request)) if claim.maybe_sent => {
+            confirm(gateway, gateway_id, request, limits, evidence).await
         }
-        outcome => Charged::Known(outcome),
-    }
+        // Nothing left to give back: perhaps because it was given back under this very key, which the gateway has forgotten.
+        (refused @ Outcome::Declined { .. }, Ask::Refund(_)) if claim.maybe_sent => {
+            match gateway.look_up(ask, limits.created_since_s, time_left(limits, 1.0)).await {
+                Lookup::Found(outcome @ Outcome::Approved { .. }) => outcome,
+                Lookup::Found(_) | Lookup::NothingFound => refused,
+                Lookup::Unreachable { why } => Outcome::Unknown { why, frozen: false },
+            }
+        }
+        (outcome, _) => outcome,
+    })
 }
 
 /// What the gateway shows of an earlier send, if that ends the run. First by name, where we have one: that answer is as new as
 /// the gateway's books. Its search may lag behind them.
-async fn look_up(
-    gateway: &GatewayClient,
-    request: &ChargeRequest,
-    limits: Limits,
-    evidence: &Evidence,
-) -> Option<Charged> {
-    for gateway_id in &evidence.named {
-        let found = gateway.retrieve(gateway_id, request, time_left(limits, 0.25)).await;
-        if let Lookup::Found(outcome @ Outcome::Approved { .. }) = found {
-            return Some(Charged::Known(outcome));
+async fn look_up(gateway: &GatewayClient, ask: &Ask, limits: Limits, evidence: &Evidence) -> Option<Charged> {
+    if let Ask::Charge(request) = ask {
+        for gateway_id in &evidence.named {
+            let found = gateway.retrieve(gateway_id, request, time_left(limits, 0.25)).await;
+            if let Lookup::Found(outcome @ Outcome::Approved { .. }) = found {
+                return Some(Charged::Known(outcome));
+            }
         }
     }
-    let found = gateway.lookup(request, limits.created_since_s, time_left(limits, 0.5)).await;
+    let found = gateway.look_up(ask, limits.created_since_s, time_left(limits, 0.5)).await;
     crash_point!(RecoveryLookedUp);
     match found {
         Lookup::Found(Outcome::Approved { gateway_id }) if evidence.given_back.contains(&gateway_id) => {
@@ -153,7 +153,7 @@ fn being_given_back() -> Outcome {
     Outcome::Unknown { why: "an earlier charge under this key is being given back".to_owned(), frozen: false }
 }
 
-async fn send(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequest, limits: Limits) -> Outcome {
+async fn send(gateway: &GatewayClient, claim: &Claim, ask: &Ask, limits: Limits) -> Outcome {
     let mut maybe_sent = claim.maybe_sent;
     let mut outcome =
         Outcome::NotSent { why: "there was no time left to send".to_owned(), retry_after: None }.sticky(maybe_sent);
@@ -163,7 +163,7 @@ async fn send(gateway: &GatewayClient, claim: &Claim, request: &ChargeRequest, l
         }
         let share = if send == SENDS_MAX { 1.0 } else { FIRST_SEND_SHARE };
         crash_point!(ChargeBeforeSend);
-        outcome = gateway.charge(request, time_left(limits, share)).await.sticky(maybe_sent);
+        outcome = gateway.send(ask, time_left(limits, share)).await.sticky(maybe_sent);
         crash_point!(ChargeAnswered);
         match &outcome {
             Outcome::Approved { .. } | Outcome::Declined { .. } | Outcome::Misconfigured { .. } => break,

@@ -1,15 +1,20 @@
 //! Step 3, the claim: one transaction, committed before any byte goes to the gateway. Who may execute?
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::{Checkout, evidence};
+use super::{
+    Checkout, bought, evidence,
+    frozen::Frozen,
+    refund::{self, Reservation, Reserving, TooMuch, WantedRefund},
+};
 use crate::{
     config::Timing,
     crash_point::crash_point,
@@ -21,12 +26,11 @@ use crate::{
         claim_store::{self, NewRecord},
         decide::{Asked, Decision, Known, decide},
         fingerprint::Fingerprints,
-        key::{Scope, ScopeDigest},
+        key::{Operation, Scope, ScopeDigest},
         record::{Claim, Record, StoredResponse},
-        store,
+        store::{self, Newest},
     },
     ids::AttemptId,
-    orders,
 };
 
 /// One request at the claim.
@@ -36,14 +40,17 @@ pub struct ClaimRequest {
     pub digest: ScopeDigest,
     pub fingerprints: Fingerprints,
     pub attempt: AttemptId,
-    /// What to freeze if this is new; absent when the checks of the moment forbid a new purchase.
-    pub new: Option<NewPurchase>,
+    /// What to freeze if this is new; absent when the checks of the moment forbid anything new.
+    pub new: Option<New>,
 }
 
+/// What would be claimed.
 #[derive(Debug, Clone)]
-pub struct NewPurchase {
-    pub resource_id: Uuid,
-    pub frozen: String,
+pub enum New {
+    /// All of it is known.
+    Ready { resource_id: Uuid, frozen: String },
+    /// How much it is, and whether it may be at all, is decided under the order's lock.
+    Refund(WantedRefund),
 }
 
 /// What the story must handle after the claim.
@@ -59,10 +66,12 @@ pub enum ClaimOutcome {
     },
     Mismatch,
     Expired {
-        resource_id: Uuid,
+        location: String,
     },
     NeedsReview,
     NotAdmitted,
+    /// A new refund, of more than is left.
+    TooMuch(TooMuch),
 }
 
 /// Why there is no outcome of a claim.
@@ -132,15 +141,16 @@ impl Batch for Claims {
     type Verdict = ClaimOutcome;
 
     async fn run(&self, requests: &[ClaimRequest]) -> sqlx::Result<Vec<ClaimOutcome>> {
-        let mut digests: Vec<ScopeDigest> = requests.iter().map(|request| request.digest).collect();
-        digests.sort_unstable();
-        digests.dedup();
-        let keys: Vec<[u8; 32]> = digests.iter().map(|digest| digest.0).collect();
+        let mut asked: Vec<(ScopeDigest, Operation)> =
+            requests.iter().map(|request| (request.digest, request.scope.operation)).collect();
+        asked.sort_unstable_by_key(|(digest, _)| *digest);
+        asked.dedup();
+        let digests: Vec<ScopeDigest> = asked.iter().map(|(digest, _)| *digest).collect();
 
         let mut tx = database::begin(&self.pool).await?;
         store::lock(&mut tx, &digests).await?;
         let newest = store::newest(&mut tx, &digests).await?;
-        let bought = orders::store::bought(&mut tx, &keys).await?;
+        let bought = bought::by_keys(&mut tx, &asked).await?;
         let foreshadowed = evidence::foreshadowed(&mut tx, &digests).await?;
 
         let mut leaders = HashMap::new();
@@ -151,48 +161,32 @@ impl Batch for Claims {
                     now: newest.now,
                     expiry: self.expiry,
                     record: newest.records.get(&request.digest),
-                    bought: bought.get(&request.digest.0).copied(),
+                    bought: bought.get(&request.digest).map(String::as_str),
                 };
                 decide_in_batch(request, known, &mut leaders)
             })
             .collect();
 
-        let mut inserts = Vec::new();
-        let mut take_overs: Vec<(ScopeDigest, &Record, AttemptId)> = Vec::new();
-        for (request, decision) in requests.iter().zip(&decisions) {
-            match (decision, &request.new, newest.records.get(&request.digest)) {
-                (Decision::Insert, Some(new), _) => inserts.push(NewRecord {
-                    scope: &request.scope,
-                    digest: request.digest,
-                    fingerprint: request.fingerprints.current,
-                    attempt: request.attempt,
-                    resource_id: new.resource_id,
-                    frozen: &new.frozen,
-                }),
-                (Decision::TakeOver, _, Some(record)) => take_overs.push((request.digest, record, request.attempt)),
-                _ => {}
+        // Orders before records, as settle locks them.
+        let reservations = self.reserve(&mut tx, requests, &decisions, &newest).await?;
+        let mut claimed = self.write(&mut tx, requests, &decisions, &newest, &reservations).await?;
+        for (digest, reservation) in &reservations {
+            if let (Ok(frozen), false) = (reservation, claimed.contains_key(digest)) {
+                refund::release(&mut tx, frozen).await?;
             }
-        }
-        let mut inserted = HashMap::new();
-        if !inserts.is_empty() {
-            inserted = claim_store::insert(&mut tx, &inserts, self.lease).await?;
-        }
-        let mut taken = HashMap::new();
-        if !take_overs.is_empty() {
-            // Rows are locked in the order of the array, and settle locks them in the order of the digests.
-            take_overs.sort_unstable_by_key(|(digest, ..)| *digest);
-            taken = claim_store::take_over(&mut tx, &take_overs, self.lease).await?;
         }
         crash_point!(ClaimBeforeCommit);
         tx.commit().await?;
         // Somebody who used this key before us may have sent, although we remember nobody.
-        for claim in inserted.values_mut().chain(taken.values_mut()) {
+        for claim in claimed.values_mut() {
             claim.maybe_sent |= foreshadowed.contains(&claim.digest);
         }
 
         let outcomes = requests.iter().zip(decisions).map(|(request, decision)| match decision {
-            Decision::Insert => inserted.remove(&request.digest).map_or(MOVED, resume_or_execute),
-            Decision::TakeOver => taken.remove(&request.digest).map_or(MOVED, resume_or_execute),
+            Decision::Insert | Decision::TakeOver => match reservations.get(&request.digest) {
+                Some(Err(too_much)) => ClaimOutcome::TooMuch(*too_much),
+                Some(Ok(_)) | None => claimed.remove(&request.digest).map_or(MOVED, resume_or_execute),
+            },
             Decision::Own => match newest.records.get(&request.digest) {
                 Some(record) => own(request.digest, record, newest.now).map_or(MOVED, |mut claim| {
                     claim.maybe_sent |= foreshadowed.contains(&claim.digest);
@@ -203,12 +197,97 @@ impl Batch for Claims {
             Decision::Replay(response) => ClaimOutcome::Replay(response),
             Decision::InFlight { retry_after } => ClaimOutcome::InFlight { retry_after },
             Decision::Mismatch => ClaimOutcome::Mismatch,
-            Decision::Expired { resource_id } => ClaimOutcome::Expired { resource_id },
+            Decision::Expired { location } => ClaimOutcome::Expired { location },
             Decision::NeedsReview => ClaimOutcome::NeedsReview,
             Decision::NotAdmitted => ClaimOutcome::NotAdmitted,
         });
         Ok(outcomes.collect())
     }
+}
+
+impl Claims {
+    /// Holds back what the refunds among them need: new ones, and those that were given up unsent and begin anew.
+    async fn reserve(
+        &self,
+        tx: &mut PgConnection,
+        requests: &[ClaimRequest],
+        decisions: &[Decision],
+        newest: &Newest,
+    ) -> sqlx::Result<HashMap<ScopeDigest, Reservation>> {
+        let mut unsent = Vec::new();
+        for (request, decision) in requests.iter().zip(decisions) {
+            if let (Decision::TakeOver, Operation::RefundOrder, Some(record)) =
+                (decision, request.scope.operation, newest.records.get(&request.digest))
+                && record.first_sent_at.is_none()
+                && let Frozen::Refund(frozen) = read_frozen(record)?
+            {
+                unsent.push((request.digest, frozen));
+            }
+        }
+        let again = unsent.iter().map(|(digest, frozen)| (*digest, Reserving::Again(frozen)));
+        let new = requests.iter().zip(decisions).filter_map(|(request, decision)| match (decision, &request.new) {
+            (Decision::Insert, Some(New::Refund(wanted))) => Some((request.digest, Reserving::New(wanted))),
+            _ => None,
+        });
+        refund::reserve(tx, again.chain(new).collect()).await
+    }
+
+    /// Writes the records of all that may go on. What is not in the answer moved meanwhile, or may not.
+    async fn write(
+        &self,
+        tx: &mut PgConnection,
+        requests: &[ClaimRequest],
+        decisions: &[Decision],
+        newest: &Newest,
+        reservations: &HashMap<ScopeDigest, Reservation>,
+    ) -> sqlx::Result<HashMap<ScopeDigest, Claim>> {
+        let mut inserts: Vec<(&ClaimRequest, Uuid, Cow<'_, str>)> = Vec::new();
+        let mut take_overs: Vec<(ScopeDigest, &Record, AttemptId)> = Vec::new();
+        for (request, decision) in requests.iter().zip(decisions) {
+            let reservation = reservations.get(&request.digest);
+            match (decision, &request.new, newest.records.get(&request.digest)) {
+                (Decision::Insert | Decision::TakeOver, ..) if matches!(reservation, Some(Err(_))) => {}
+                (Decision::Insert, Some(New::Ready { resource_id, frozen }), _) => {
+                    inserts.push((request, *resource_id, Cow::Borrowed(frozen)));
+                }
+                (Decision::Insert, Some(New::Refund(_)), _) => {
+                    if let Some(Ok(frozen)) = reservation {
+                        let frozen = Frozen::Refund(frozen.clone());
+                        let text = frozen.to_text().map_err(|error| sqlx::Error::Encode(error.into()))?;
+                        inserts.push((request, frozen.resource_id(), Cow::Owned(text)));
+                    }
+                }
+                (Decision::TakeOver, _, Some(record)) => take_overs.push((request.digest, record, request.attempt)),
+                _ => {}
+            }
+        }
+        let inserts: Vec<NewRecord<'_>> = inserts.iter().map(new_record).collect();
+        let mut claimed = HashMap::new();
+        if !inserts.is_empty() {
+            claimed.extend(claim_store::insert(&mut *tx, &inserts, self.lease).await?);
+        }
+        if !take_overs.is_empty() {
+            // Rows are locked in the order of the array, and settle locks them in the order of the digests.
+            take_overs.sort_unstable_by_key(|(digest, ..)| *digest);
+            claimed.extend(claim_store::take_over(tx, &take_overs, self.lease).await?);
+        }
+        Ok(claimed)
+    }
+}
+
+fn new_record<'a>((request, resource_id, frozen): &'a (&'a ClaimRequest, Uuid, Cow<'a, str>)) -> NewRecord<'a> {
+    NewRecord {
+        scope: &request.scope,
+        digest: request.digest,
+        fingerprint: request.fingerprints.current,
+        attempt: request.attempt,
+        resource_id: *resource_id,
+        frozen,
+    }
+}
+
+fn read_frozen(record: &Record) -> sqlx::Result<Frozen> {
+    Frozen::read(record.operation, &record.frozen).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 /// The record moved between our look and our write: somebody is at work on it this very moment.
@@ -246,6 +325,7 @@ fn own(digest: ScopeDigest, record: &Record, now: time::OffsetDateTime) -> Optio
     let crate::idempotency::record::Holding::InFlight { lease_until } = record.holding else { return None };
     Some(Claim {
         digest,
+        operation: record.operation,
         day: record.day,
         fence: record.fence,
         attempt: record.attempt,

@@ -1,19 +1,22 @@
-//! THE STORY: how an intent becomes at most one order and one charge. The only place where the rooms meet.
+//! THE STORY: how an intent becomes at most one order and one charge, or one refund. The only place where the rooms meet.
 //!
 //! ```text
-//!   place_order ── claim ──▶ Execute | Resume ──┐
-//!                    │                          ├──▶ finish: charge ──▶ settle ──▶ the answer
-//!   recover ── take over what is due ───────────┘
+//!   perform ── claim ──▶ Execute | Resume ──┐
+//!                                           ├──▶ finish: charge ──▶ settle ──▶ the answer
+//!   recover ── take over what is due ───────┘
 //! ```
 
+mod answer;
+pub mod bought;
 pub mod charge;
 pub mod claim;
 pub mod evidence;
 pub mod finish;
 pub mod frozen;
-pub mod place_order;
+pub mod perform;
 pub mod reconcile;
 pub mod recover;
+pub mod refund;
 pub mod review;
 pub mod settle;
 pub mod shield;

@@ -12,12 +12,12 @@ use super::{
     Checkout,
     charge::Charged,
     finish::conclude,
-    frozen::{FrozenOrder, gateway_key as key_at_gateway, key_digest},
+    frozen::{Frozen, gateway_key as key_at_gateway, key_digest},
     settle::{Settled, settle},
 };
 use crate::{
     database,
-    gateway::{ChargeRequest, Lookup, Outcome, Shown},
+    gateway::{Ask, Lookup, Outcome, RefundRequest, Shown},
     idempotency::{
         claim_store,
         key::ScopeDigest,
@@ -39,7 +39,7 @@ pub struct Waiting {
     /// How the gateway knows it.
     pub gateway_key: String,
     /// What was asked for, if it can be read; a key whose request cannot is a person's business all the more.
-    pub order: anyhow::Result<FrozenOrder>,
+    pub wanted: anyhow::Result<Frozen>,
     pub since: OffsetDateTime,
 }
 
@@ -67,7 +67,7 @@ pub async fn waiting(checkout: &Checkout, most: i64) -> anyhow::Result<Vec<Waiti
     rows.into_iter()
         .map(|row| {
             let gateway_key = key_at_gateway(row.digest);
-            Ok(Waiting { order: FrozenOrder::read(&row.frozen), gateway_key, since: row.created_at })
+            Ok(Waiting { wanted: Frozen::read(row.operation, &row.frozen), gateway_key, since: row.created_at })
         })
         .collect()
 }
@@ -82,13 +82,13 @@ pub async fn decide(
     ensure!(!decided_by.trim().is_empty(), "a decision needs the name of who took it");
     let digest = key_digest(gateway_key).with_context(|| format!("{gateway_key} is no gateway key of ours"))?;
     let (frozen, first_sent_at) = under_review(checkout, digest).await?;
-    let request = frozen.charge_request(digest)?;
+    let ask = frozen.ask(digest)?;
     let consequences = match verdict {
         Verdict::Charged { gateway_id } => {
-            confirm_charged(checkout, gateway_id, &request).await?;
+            confirm_charged(checkout, gateway_id, &ask).await?;
             Consequences::default()
         }
-        Verdict::NotCharged => confirm_not_charged(checkout, &request, first_sent_at).await?,
+        Verdict::NotCharged => confirm_not_charged(checkout, &ask, first_sent_at).await?,
     };
 
     // If we die here, the lease runs out, recovery finds nothing once more, and the key is under review again.
@@ -100,7 +100,7 @@ pub async fn decide(
         Verdict::NotCharged => (not_charged(), None),
     };
     let (mut settlement, _) = conclude(claim, &frozen, Charged::Known(outcome))?;
-    let customer = frozen.customer_id;
+    let customer = frozen.customer();
     settlement.review =
         Some(NewReview { key_digest: digest.0, customer, gateway_id, decided_by: decided_by.to_owned() });
     match settle(checkout, &settlement).await? {
@@ -117,23 +117,31 @@ fn not_charged() -> Outcome {
     }
 }
 
-async fn under_review(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Result<(FrozenOrder, OffsetDateTime)> {
+async fn under_review(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Result<(Frozen, OffsetDateTime)> {
     let mut connection = checkout.pool.acquire().await.context("no database connection")?;
     let newest = store::newest(&mut connection, &[digest]).await.context("reading the record")?;
     match newest.records.get(&digest) {
         Some(record) if record.holding.state() == State::NeedsReview => {
-            Ok((FrozenOrder::read(&record.frozen)?, record.first_sent_at.unwrap_or(record.created_at)))
+            Ok((Frozen::read(record.operation, &record.frozen)?, record.first_sent_at.unwrap_or(record.created_at)))
         }
         Some(record) => bail!("this key is not under review: it is {}", record.holding.state().name()),
         None => bail!("there is no record of this key"),
     }
 }
 
-/// A charge is believed only if the gateway says so itself.
-async fn confirm_charged(checkout: &Checkout, gateway_id: &str, request: &ChargeRequest) -> anyhow::Result<()> {
-    match checkout.gateway.retrieve(gateway_id, request, CONFIRM_MAX).await {
+/// It is believed only if the gateway says so itself.
+async fn confirm_charged(checkout: &Checkout, gateway_id: &str, ask: &Ask) -> anyhow::Result<()> {
+    let found = match ask {
+        Ask::Charge(request) => checkout.gateway.retrieve(gateway_id, request, CONFIRM_MAX).await,
+        Ask::Refund(request) => match checkout.gateway.lookup_refund(request, CONFIRM_MAX).await {
+            // Of a refund it shows which it was, and only that one is believed.
+            Lookup::Found(Outcome::Approved { gateway_id: shown }) if shown != gateway_id => Lookup::NothingFound,
+            found => found,
+        },
+    };
+    match found {
         Lookup::Found(Outcome::Approved { .. }) => Ok(()),
-        Lookup::Found(_) => bail!("the gateway says that {gateway_id} did not take {}", request.amount),
+        Lookup::Found(_) => bail!("the gateway says that {gateway_id} did not move {}", ask.amount()),
         Lookup::NothingFound => bail!("the gateway has no {gateway_id} that was made for this key"),
         Lookup::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
     }
@@ -143,9 +151,13 @@ async fn confirm_charged(checkout: &Checkout, gateway_id: &str, request: &Charge
 /// no charge of this order's.
 async fn confirm_not_charged(
     checkout: &Checkout,
-    request: &ChargeRequest,
+    ask: &Ask,
     first_sent_at: OffsetDateTime,
 ) -> anyhow::Result<Consequences> {
+    let request = match ask {
+        Ask::Charge(request) => request,
+        Ask::Refund(request) => return confirm_not_refunded(checkout, request).await,
+    };
     match checkout.gateway.shown(request, first_sent_at.unix_timestamp(), CONFIRM_MAX).await {
         Shown::NoMoney => Ok(Consequences::default()),
         Shown::OtherAmounts { gateway_ids } => Ok(Consequences { to_give_back: gateway_ids }),
@@ -154,6 +166,20 @@ async fn confirm_not_charged(
         }
         Shown::Unsettled { why } => bail!("the gateway shows something that is not settled: {why}"),
         Shown::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
+    }
+}
+
+async fn confirm_not_refunded(checkout: &Checkout, request: &RefundRequest) -> anyhow::Result<Consequences> {
+    match checkout.gateway.lookup_refund(request, CONFIRM_MAX).await {
+        Lookup::NothingFound | Lookup::Found(Outcome::Declined { .. }) => Ok(Consequences::default()),
+        Lookup::Found(Outcome::Approved { gateway_id }) => {
+            bail!(
+                "the gateway shows that {gateway_id} gave {} back: decide with --charged {gateway_id}",
+                request.amount
+            )
+        }
+        Lookup::Found(other) => bail!("the gateway shows something that is not settled: {other:?}"),
+        Lookup::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
     }
 }
 

@@ -5,7 +5,11 @@ use std::{collections::HashSet, future::Future, time::Duration};
 
 use sqlx::PgPool;
 
-use super::Checkout;
+use super::{
+    Checkout,
+    frozen::FrozenRefund,
+    refund::{self, RefundEnd},
+};
 use crate::{
     charges::{self, store::NewCharge},
     crash_point::crash_point,
@@ -19,6 +23,7 @@ use crate::{
         record::{Claim, State},
         store,
     },
+    ids::OrderId,
     orders::{self, store::NewOrder},
     outbox::{self, store::NewEvent},
     reviews::{self, store::NewReview},
@@ -39,8 +44,20 @@ pub struct Settlement {
 pub enum Booked {
     Nothing,
     /// A declined attempt: a failed charge, no order, no event.
-    Charge(NewCharge),
+    Declined(NewCharge),
     Order(Box<(NewCharge, NewOrder, NewEvent)>),
+    /// A charge that stands alone.
+    Charge(Box<(NewCharge, NewEvent)>),
+    Refund(Box<(FrozenRefund, RefundEnd)>),
+}
+
+impl Booked {
+    fn refunded_order(&self) -> Option<OrderId> {
+        match self {
+            Self::Refund(rows) => Some(rows.0.order_id),
+            Self::Nothing | Self::Declined(_) | Self::Order(_) | Self::Charge(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,19 +114,31 @@ impl Batch for Endings {
         let endings: Vec<_> = sorted.iter().map(|settlement| (&settlement.claim, &settlement.ending)).collect();
 
         let mut tx = database::begin(&self.pool).await?;
+        // Orders before records, as the claim locks them.
+        let refunded: Vec<OrderId> =
+            sorted.iter().filter_map(|settlement| settlement.booked.refunded_order()).collect();
+        if !refunded.is_empty() {
+            orders::refund_store::lock(&mut tx, &refunded).await?;
+        }
         let ended = end_store::end(&mut tx, &endings).await?;
         let (mut new_charges, mut new_orders, mut new_events) = (Vec::new(), Vec::new(), Vec::new());
-        let mut new_reviews = Vec::new();
+        let (mut told, mut new_reviews) = (Vec::new(), Vec::new());
         for settlement in sorted.iter().filter(|settlement| ended.contains(&owner(&settlement.claim))) {
             match &settlement.booked {
                 Booked::Nothing => {}
-                Booked::Charge(charge) => new_charges.push(charge),
+                Booked::Declined(charge) => new_charges.push(charge),
                 Booked::Order(rows) => {
                     let (charge, order, event) = &**rows;
                     new_charges.push(charge);
                     new_orders.push(order);
                     new_events.push(event);
                 }
+                Booked::Charge(rows) => {
+                    let (charge, event) = &**rows;
+                    new_charges.push(charge);
+                    new_events.push(event);
+                }
+                Booked::Refund(rows) => told.extend(refund::end(&mut tx, &rows.0, &rows.1).await?),
             }
             new_reviews.extend(&settlement.review);
         }
@@ -118,6 +147,9 @@ impl Batch for Endings {
         }
         if !new_orders.is_empty() {
             orders::store::insert(&mut tx, &new_orders).await?;
+        }
+        new_events.extend(&told);
+        if !new_events.is_empty() {
             outbox::store::append(&mut tx, &new_events).await?;
         }
         for review in new_reviews {

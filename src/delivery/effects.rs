@@ -15,7 +15,7 @@ use crate::{
     ids::EventId,
     ledger::{self, posting::Posting},
     receipts::{self, Found, MailClient, Sending},
-    wire::event::{Event, ORDER_CREATED},
+    wire::event::{CHARGE_SUCCEEDED, Event, ORDER_CREATED, ORDER_REFUNDED},
 };
 
 /// The consumers, by name.
@@ -85,10 +85,12 @@ impl Receipting {
     }
 
     async fn send(&self, event: &Event, now: OffsetDateTime) -> Result<Receipt, NoEffect> {
-        if event.kind != ORDER_CREATED {
-            return Ok(Receipt::NotWanted);
-        }
-        let mail = receipts::of_order_created(event.id, &event.payload);
+        let mail = match event.kind.as_str() {
+            ORDER_CREATED => receipts::of_order_created(event.id, &event.payload),
+            ORDER_REFUNDED => receipts::of_order_refunded(event.id, &event.payload),
+            CHARGE_SUCCEEDED => receipts::of_charge_succeeded(event.id, &event.payload),
+            _ => return Ok(Receipt::NotWanted),
+        };
         let mail = mail.map_err(|unreadable| NoEffect::Refused { why: unreadable.to_string() })?;
         // It may have been sent before, so long ago that the service would take it for another one.
         if now - event.occurred_at > REMEMBERED

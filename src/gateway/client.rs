@@ -15,7 +15,7 @@ use reqwest::{
 use serde::Deserialize;
 
 use super::{
-    ChargeRequest, Lookup, Outcome,
+    Ask, ChargeRequest, Lookup, Outcome,
     classify::{Answer, PaymentIntent, Situation},
 };
 use crate::config::GatewayClientArgs;
@@ -69,6 +69,22 @@ impl GatewayClient {
             refunds_url: format!("{base}/v1/refunds"),
             bearer: args.gateway_key.clone(),
         })
+    }
+
+    /// Sends what is asked for once and waits at most `timeout` for the whole answer.
+    pub async fn send(&self, ask: &Ask, timeout: Duration) -> Outcome {
+        match ask {
+            Ask::Charge(request) => self.charge(request, timeout).await,
+            Ask::Refund(request) => self.refund(request, timeout).await.into(),
+        }
+    }
+
+    /// Asks what became of it, without sending it. For `since_s` see [`Self::lookup`].
+    pub async fn look_up(&self, ask: &Ask, since_s: i64, timeout: Duration) -> Lookup {
+        match ask {
+            Ask::Charge(request) => self.lookup(request, since_s, timeout).await,
+            Ask::Refund(request) => self.lookup_refund(request, timeout).await,
+        }
     }
 
     /// Sends the charge once and waits at most `timeout` for the whole answer.

@@ -75,6 +75,40 @@ pub enum RefundOutcome {
     Unknown { why: String },
 }
 
+impl From<RefundOutcome> for Outcome {
+    fn from(outcome: RefundOutcome) -> Self {
+        match outcome {
+            RefundOutcome::Refunded { refund_id } => Self::Approved { gateway_id: refund_id },
+            RefundOutcome::AlreadyRefunded => Self::Declined {
+                gateway_id: None,
+                decline_code: "charge_already_refunded".to_owned(),
+                message: "The gateway says that nothing is left to give back.".to_owned(),
+            },
+            RefundOutcome::Refused { why } => {
+                Self::Declined { gateway_id: None, decline_code: "refused".to_owned(), message: why }
+            }
+            RefundOutcome::NotSent { why } => Self::NotSent { why, retry_after: None },
+            RefundOutcome::Unknown { why } => Self::Unknown { why, frozen: false },
+        }
+    }
+}
+
+/// What is asked of the gateway under one of our keys. Whatever it is, the same discipline holds: once, or not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    Charge(ChargeRequest),
+    Refund(RefundRequest),
+}
+
+impl Ask {
+    pub fn amount(&self) -> Money {
+        match self {
+            Self::Charge(request) => request.amount,
+            Self::Refund(request) => request.amount,
+        }
+    }
+}
+
 /// One page of the gateway's own list of payment intents, newest first: whoever made them, for whatever.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listed {

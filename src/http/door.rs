@@ -1,6 +1,6 @@
 //! Step 1, the door: what can be refused by looking at the bytes and the credential alone, before anything is claimed.
 //!
-//! In this order: who asks, how large, which key, what kind of body, is it JSON, is it an order. Nothing refused here leaves a
+//! In this order: who asks, how large, which key, what kind of body, is it JSON, is it what the operation takes. Nothing refused here leaves a
 //! trace: the key is not burned.
 
 use std::time::Duration;
@@ -15,16 +15,14 @@ use serde_json::Value;
 
 use super::Door;
 use crate::{
-    checkout::place_order::PlaceOrder,
     credential::Subject,
     idempotency::{
         fingerprint::{Compared, Fingerprints},
         key::{IdempotencyKey, Operation, Scope},
     },
-    ids::{CustomerId, RequestId},
-    orders::request::OrderRequest,
+    ids::CustomerId,
     wire::{
-        json,
+        json::{self, TypedBody},
         problem::{Code, Problem},
     },
 };
@@ -38,19 +36,37 @@ const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 /// A body takes no longer than this to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Reads a `POST /v1/orders`.
-pub(super) async fn read_order(door: &Door, request: Request, request_id: RequestId) -> Result<PlaceOrder, Problem> {
+/// A keyed POST as the door read it.
+#[derive(Debug)]
+pub(super) struct Read<T> {
+    pub(super) scope: Scope,
+    pub(super) fingerprints: Fingerprints,
+    pub(super) body: T,
+}
+
+/// Reads a keyed POST.
+pub(super) async fn read_keyed<T: TypedBody>(
+    door: &Door,
+    request: Request,
+    operation: Operation,
+) -> Result<Read<T>, Problem> {
     let (parts, body) = request.into_parts();
     // Taken first and judged in its turn: a connection with an unread body is closed, and the answer may be lost with it.
     let body = read_body(body, BODY_BYTES_MAX).await;
     let customer = customer(door, &parts.headers)?;
     let body = body?;
     let key = key(&parts.headers)?;
-    let body = parse(&parts.headers, &body)?;
-    let order = OrderRequest::read(body).map_err(Problem::invalid)?;
-    let fingerprints = fingerprints(parts.method.as_str(), &parts.uri, &order)?;
-    let scope = Scope { customer, operation: Operation::CreateOrder, key };
-    Ok(PlaceOrder { scope, fingerprints, order, request_id })
+    let body = T::read(parse(&parts.headers, &body)?).map_err(Problem::invalid)?;
+    let fingerprints = fingerprints(parts.method.as_str(), &parts.uri, &body)?;
+    Ok(Read { scope: Scope { customer, operation, key }, fingerprints, body })
+}
+
+/// Reads a PUT, which needs no key: doing it again changes nothing.
+pub(super) async fn read_unkeyed(door: &Door, request: Request) -> Result<(CustomerId, Value), Problem> {
+    let (parts, body) = request.into_parts();
+    let body = read_body(body, BODY_BYTES_MAX).await;
+    let customer = customer(door, &parts.headers)?;
+    Ok((customer, parse(&parts.headers, &body?)?))
 }
 
 /// The customer that the bearer token names.
@@ -122,8 +138,8 @@ fn is_json(media_type: &str) -> bool {
         })
 }
 
-fn fingerprints(method: &str, uri: &Uri, order: &OrderRequest) -> Result<Fingerprints, Problem> {
-    let canonical_body = order.canonical().map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+fn fingerprints(method: &str, uri: &Uri, body: &impl TypedBody) -> Result<Fingerprints, Problem> {
+    let canonical_body = body.canonical().map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     // No query parameter means anything on this route, so none is significant.
     Ok(Fingerprints::of(Compared { method, path: uri.path(), query: "", canonical_body: &canonical_body }))
 }

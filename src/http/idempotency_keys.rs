@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use super::{Door, door, reply};
 use crate::{
-    checkout::frozen::bought_by,
+    checkout::bought,
     idempotency::{
         decide::given_back,
         key::{IdempotencyKey, Operation, Scope},
@@ -20,10 +20,7 @@ use crate::{
         store,
     },
     ids::RequestId,
-    wire::{
-        order::location,
-        problem::{Code, Problem},
-    },
+    wire::problem::{Code, Problem},
 };
 
 #[derive(Serialize)]
@@ -82,11 +79,11 @@ async fn look(door: &Door, scope: &Scope, request_id: RequestId) -> anyhow::Resu
         Some((now, record)) if now < record.expires_at(expiry) || is_open(&record, now) => {
             return shown(scope, &record, now, record.expires_at(expiry), request_id);
         }
-        Some(_) | None => bought_by(&door.checkout.pool, scope.digest()).await?,
+        Some(_) | None => bought::by_key(&door.checkout.pool, scope).await?,
     };
     Ok(match bought {
-        Some(order) => {
-            let shown = Shown { state: "expired", location: Some(location(order)), ..Shown::empty(scope) };
+        Some(location) => {
+            let shown = Shown { state: "expired", location: Some(location), ..Shown::empty(scope) };
             reply::json(&shown, request_id)
         }
         None => reply::problem(&unknown_key(), request_id),

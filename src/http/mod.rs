@@ -1,12 +1,17 @@
 //! The door: HTTP in, HTTP out. All routes are on this page.
 
+mod charges;
 mod credential;
+mod customers;
 mod docs;
 mod door;
 mod health;
 mod idempotency_keys;
+mod keyed;
 mod operator;
 mod orders;
+mod paging;
+mod refunds;
 mod reply;
 mod request_log;
 mod webhooks;
@@ -40,8 +45,13 @@ pub struct Door {
 
 pub fn routes(door: Door) -> Router {
     Router::new()
-        .route("/v1/orders", post(orders::create))
+        .route("/v1/orders", get(orders::list).post(orders::create))
         .route("/v1/orders/{id}", get(orders::show))
+        .route("/v1/orders/{id}/refunds", get(refunds::list).post(refunds::create))
+        .route("/v1/orders/{id}/refunds/{refund_id}", get(refunds::show))
+        .route("/v1/charges", get(charges::list).post(charges::create))
+        .route("/v1/charges/{id}", get(charges::show))
+        .route("/v1/customers/me/email", get(customers::email).put(customers::set_email))
         .route("/v1/idempotency-keys/{operation}/{key}", get(idempotency_keys::show))
         .route("/v1/webhooks/gateway", post(webhooks::gateway))
         .route("/docs/problems", get(docs::problems))

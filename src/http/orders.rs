@@ -1,58 +1,45 @@
 //! `/v1/orders`.
 
-use std::time::Duration;
-
 use axum::{
     Extension,
-    extract::{Path, Request, State, rejection::PathRejection},
+    extract::{Path, RawQuery, Request, State, rejection::PathRejection},
     http::HeaderMap,
     response::Response,
 };
 use tokio::time::Instant;
 
-use super::{Door, door, reply, request_log::Facts};
+use super::{
+    Door,
+    door::{self, Read},
+    keyed,
+    paging::Page,
+    reply,
+};
 use crate::{
-    checkout::{
-        place_order::{Reply, place_order},
-        shield::Shielded,
-    },
-    ids::{ChargeId, OrderId, RequestId},
-    money::Currency,
-    orders::store::{StoredOrder, find},
+    checkout::perform::{Attempt, Wanted},
+    idempotency::key::Operation,
+    ids::{ChargeId, CustomerId, OrderId, RequestId},
+    orders::store::{self, StoredOrder},
     wire::{
-        order::{ChargeBody, OrderBody},
+        order::{ChargeOfOrder, OrderBody},
         problem::{Code, Problem},
     },
 };
 
 /// `POST /v1/orders`: 201 with the order, or a problem. See [`door`] for what is refused at once and
-/// [`place_order`] for the rest.
+/// [`perform`](crate::checkout::perform) for the rest.
 pub(super) async fn create(
     State(door): State<Door>,
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Response {
-    let answer_by = Instant::now() + Duration::from_millis(door.checkout.timing.answer_ms);
-    let attempt = match door::read_order(&door, request, request_id).await {
-        Ok(attempt) => attempt,
-        Err(problem) => return reply::problem(&problem, request_id),
-    };
-    let facts = Facts { scope: Some(attempt.scope.clone()), ..Facts::default() };
-    let (checkout, place) = (door.checkout.clone(), door.shield.place());
-    let work = async move { place_order(&checkout, attempt, place).await };
-    let mut response = match door.shield.run(answer_by, work).await {
-        Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
-        Shielded::Done(Err(error)) => reply::surprise(&error, request_id),
-        Shielded::StillRunning => reply::reply(still_running(), request_id),
-        Shielded::Broken => reply::surprise(&anyhow::anyhow!("the protocol panicked"), request_id),
-    };
-    facts.add_to(&mut response);
-    response
-}
-
-fn still_running() -> Reply {
-    let problem = Problem::new(Code::OutcomeUnknown, "It is still being worked on, and goes on without you.");
-    Reply::Problem(problem.retry_after(Duration::from_secs(2)))
+    let began = Instant::now();
+    let read = door::read_keyed(&door, request, Operation::CreateOrder).await;
+    let attempt = read.map(|Read { scope, fingerprints, body }| {
+        let wanted = Wanted::Order(body);
+        Attempt { scope, fingerprints, wanted, request_id }
+    });
+    keyed::answer(&door, request_id, began, attempt).await
 }
 
 /// `GET /v1/orders/{id}`: an order of one's own; anybody else's is not there.
@@ -62,32 +49,47 @@ pub(super) async fn show(
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Response {
-    let customer = match door::customer(&door, &headers) {
-        Ok(customer) => customer,
-        Err(problem) => return reply::problem(&problem, request_id),
+    let found = async {
+        let customer = door::customer(&door, &headers)?;
+        own(&door, customer, id.ok().map(|Path(id)| id)).await
     };
-    let found = match id.ok().and_then(|Path(id)| id.parse::<OrderId>().ok()) {
-        Some(id) => find(&door.checkout.pool, customer, id).await,
-        None => Ok(None),
-    };
-    match found {
-        Ok(Some(order)) => shown(&order, request_id),
-        Ok(None) => reply::problem(&Problem::new(Code::NotFound, "You have no order of this id."), request_id),
-        Err(error) => reply::surprise(&error, request_id),
-    }
+    reply::shown(found.await.map(|order| reply::json(&shown(&order), request_id)), request_id)
 }
 
-fn shown(order: &StoredOrder, request_id: RequestId) -> Response {
-    let Some(currency) = Currency::from_code(&order.currency) else {
-        return reply::surprise(&anyhow::anyhow!("order {} has an unknown currency", order.id), request_id);
+/// `GET /v1/orders`: one's own orders, newest first.
+pub(super) async fn list(
+    State(door): State<Door>,
+    Extension(request_id): Extension<RequestId>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    let listed = async {
+        let customer = door::customer(&door, &headers)?;
+        let page = Page::<OrderId>::read(query.as_deref())?;
+        let orders = store::list(&door.checkout.pool, customer, page.after, page.rows()).await?;
+        Ok(reply::json(&page.list(orders.iter().map(shown).collect()), request_id))
     };
-    let body = OrderBody {
+    reply::shown(listed.await, request_id)
+}
+
+/// The order of this id, if it is this customer's.
+pub(super) async fn own(door: &Door, customer: CustomerId, id: Option<String>) -> Result<StoredOrder, reply::NotShown> {
+    let found = match id.and_then(|id| id.parse::<OrderId>().ok()) {
+        Some(id) => store::find(&door.checkout.pool, customer, id).await?,
+        None => None,
+    };
+    Ok(found.ok_or_else(|| Problem::new(Code::NotFound, "You have no order of this id."))?)
+}
+
+fn shown(order: &StoredOrder) -> OrderBody<'_> {
+    OrderBody {
         id: OrderId(order.id),
         status: &order.status,
         items: &order.items.0,
         total: order.total_minor,
-        currency,
-        charge: ChargeBody {
+        refunded: order.refunded_minor,
+        currency: &order.currency,
+        charge: ChargeOfOrder {
             id: ChargeId(order.charge_id),
             status: &order.charge_status,
             gateway_id: order.gateway_id.as_deref().unwrap_or_default(),
@@ -95,6 +97,5 @@ fn shown(order: &StoredOrder, request_id: RequestId) -> Response {
         client_reference: order.client_reference.as_deref(),
         created_at: order.created_at,
         request_id: None,
-    };
-    reply::json(&body, request_id)
+    }
 }

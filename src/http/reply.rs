@@ -11,7 +11,7 @@ use axum::{
 
 use super::request_log::Facts;
 use crate::{
-    checkout::place_order::Reply,
+    checkout::perform::Reply,
     idempotency::record::StoredResponse,
     ids::RequestId,
     wire::problem::{self, Code, Problem},
@@ -35,8 +35,8 @@ pub(super) fn reply(reply: Reply, request_id: RequestId) -> Response {
 fn stored(stored: StoredResponse) -> Response {
     let mut response = Response::new(Body::from(stored.body));
     *response.status_mut() = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    // The one problem that is ever stored.
-    let code = (stored.status == Code::CardDeclined.status()).then_some(Code::CardDeclined);
+    // The two problems that are ever stored.
+    let code = [Code::CardDeclined, Code::RefundRefused].into_iter().find(|code| code.status() == stored.status);
     response.extensions_mut().insert(Facts { code, ..Facts::default() });
     let headers = response.headers_mut();
     if let Ok(content_type) = HeaderValue::from_str(&stored.content_type) {
@@ -69,6 +69,34 @@ pub(super) fn problem(problem: &Problem, request_id: RequestId) -> Response {
 /// `Retry-After` knows whole seconds only; zero would mean at once.
 fn whole_seconds(wait: Duration) -> u64 {
     wait.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).max(1)
+}
+
+/// Why something is not shown.
+#[derive(Debug)]
+pub(super) enum NotShown {
+    Problem(Problem),
+    Surprise(anyhow::Error),
+}
+
+impl From<Problem> for NotShown {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<anyhow::Error> for NotShown {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Surprise(error)
+    }
+}
+
+/// The answer to a request that changes nothing twice.
+pub(super) fn shown(shown: Result<Response, NotShown>, request_id: RequestId) -> Response {
+    match shown {
+        Ok(response) => response,
+        Err(NotShown::Problem(told)) => problem(&told, request_id),
+        Err(NotShown::Surprise(error)) => surprise(&error, request_id),
+    }
 }
 
 pub(super) fn json(value: &impl serde::Serialize, request_id: RequestId) -> Response {

@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use super::{
     fingerprint::Fingerprint,
-    key::{Scope, ScopeDigest},
+    key::{Operation, Scope, ScopeDigest},
     record::{Claim, Record},
-    store::read_digest,
+    store::{read_digest, read_operation},
 };
 use crate::ids::AttemptId;
 
@@ -81,6 +81,7 @@ pub async fn insert(
         let Some(record) = wanted.get(&digest) else { continue };
         let claim = Claim {
             digest,
+            operation: record.scope.operation,
             day: row.day,
             fence: 1,
             attempt: record.attempt,
@@ -134,6 +135,7 @@ pub async fn take_over(
         let Some(&(record, attempt)) = seen.get(&digest) else { continue };
         let claim = Claim {
             digest,
+            operation: record.operation,
             day: record.day,
             fence: row.fence,
             attempt,
@@ -173,7 +175,7 @@ pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) ->
                lease_until = moment.now + make_interval(secs => $2)
            FROM due, moment
            WHERE r.digest = due.digest AND r.day = due.day
-           RETURNING r.digest, r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen,
+           RETURNING r.digest, r.operation, r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen,
                      r.lease_until AS "lease_until!", r.first_sent_at AS "first_sent_at!", moment.now AS "now!""#,
         most,
         lease.as_secs_f64(),
@@ -186,6 +188,7 @@ pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) ->
 /// A record that may have been sent, as its new owner got it.
 struct Taken {
     digest: Vec<u8>,
+    operation: String,
     day: time::Date,
     fence: i32,
     attempt: Uuid,
@@ -201,6 +204,7 @@ impl Taken {
     fn claim(self) -> sqlx::Result<Claim> {
         Ok(Claim {
             digest: read_digest(&self.digest)?,
+            operation: read_operation(&self.operation)?,
             day: self.day,
             fence: self.fence,
             attempt: AttemptId(self.attempt),
@@ -219,6 +223,7 @@ impl Taken {
 #[derive(Debug)]
 pub struct NeedsReview {
     pub digest: ScopeDigest,
+    pub operation: Operation,
     pub frozen: String,
     pub created_at: time::OffsetDateTime,
 }
@@ -226,7 +231,7 @@ pub struct NeedsReview {
 /// The oldest records that wait for a person.
 pub async fn needing_review(connection: &mut PgConnection, most: i64) -> sqlx::Result<Vec<NeedsReview>> {
     let rows = sqlx::query!(
-        "SELECT digest, frozen, created_at FROM idempotency_records
+        "SELECT digest, operation, frozen, created_at FROM idempotency_records
          WHERE state = 'needs_review' AND first_sent_at IS NOT NULL ORDER BY created_at LIMIT $1",
         most
     )
@@ -234,7 +239,12 @@ pub async fn needing_review(connection: &mut PgConnection, most: i64) -> sqlx::R
     .await?;
     rows.into_iter()
         .map(|row| {
-            Ok(NeedsReview { digest: read_digest(&row.digest)?, frozen: row.frozen, created_at: row.created_at })
+            Ok(NeedsReview {
+                digest: read_digest(&row.digest)?,
+                operation: read_operation(&row.operation)?,
+                frozen: row.frozen,
+                created_at: row.created_at,
+            })
         })
         .collect()
 }
@@ -253,7 +263,7 @@ pub async fn take_over_reviewed(
                lease_until = moment.now + make_interval(secs => $2)
            FROM moment
            WHERE r.digest = $1 AND r.state = 'needs_review'
-           RETURNING r.digest, r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen, r.lease_until AS "lease_until!",
+           RETURNING r.digest, r.operation, r.day, r.fence, r.attempt, r.tries, r.resource_id, r.frozen, r.lease_until AS "lease_until!",
                      r.first_sent_at AS "first_sent_at!", moment.now AS "now!""#,
         &digest.0[..],
         lease.as_secs_f64(),

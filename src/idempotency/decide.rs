@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use super::{
     fingerprint::Fingerprints,
@@ -32,8 +31,8 @@ pub struct Known<'a> {
     pub expiry: Duration,
     /// The newest record under the scope.
     pub record: Option<&'a Record>,
-    /// What the scope bought, from the business tables that never expire.
-    pub bought: Option<Uuid>,
+    /// Where it is found what the scope bought, from the business tables that never expire.
+    pub bought: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +50,7 @@ pub enum Decision {
     /// The key belongs to another request.
     Mismatch,
     /// The key is past its expiry and bought this.
-    Expired { resource_id: Uuid },
+    Expired { location: String },
     /// Only a person can find out.
     NeedsReview,
     /// It would be new, and the moment forbids it.
@@ -60,7 +59,7 @@ pub enum Decision {
 
 pub fn decide(asked: Asked<'_>, known: Known<'_>) -> Decision {
     let new = match known.bought {
-        Some(resource_id) => Decision::Expired { resource_id },
+        Some(location) => Decision::Expired { location: location.to_owned() },
         None if asked.admit_new => Decision::Insert,
         None => Decision::NotAdmitted,
     };

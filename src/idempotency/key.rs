@@ -78,15 +78,19 @@ fn unquoted(text: &[u8]) -> Result<Vec<u8>, InvalidKey> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     CreateOrder,
+    CreateCharge,
+    RefundOrder,
 }
 
 impl Operation {
-    pub const ALL: [Self; 1] = [Self::CreateOrder];
+    pub const ALL: [Self; 3] = [Self::CreateOrder, Self::CreateCharge, Self::RefundOrder];
 
     /// As stored, logged and used in paths.
     pub fn name(self) -> &'static str {
         match self {
             Self::CreateOrder => "orders.create",
+            Self::CreateCharge => "charges.create",
+            Self::RefundOrder => "orders.refund",
         }
     }
 

@@ -12,7 +12,10 @@
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{fingerprint::Fingerprint, key::ScopeDigest};
+use super::{
+    fingerprint::Fingerprint,
+    key::{Operation, ScopeDigest},
+};
 use crate::ids::AttemptId;
 
 /// Where a record stands, as stored in `idempotency_records.state`.
@@ -60,6 +63,7 @@ pub struct StoredResponse {
 /// A record as a claim sees it. All times are the database's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
+    pub operation: Operation,
     pub fingerprint: Fingerprint,
     pub holding: Holding,
     pub day: time::Date,
@@ -107,6 +111,7 @@ impl Holding {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     pub digest: ScopeDigest,
+    pub operation: Operation,
     pub day: time::Date,
     pub fence: i32,
     pub attempt: AttemptId,

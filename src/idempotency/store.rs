@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     fingerprint::Fingerprint,
-    key::{Scope, ScopeDigest},
+    key::{Operation, Scope, ScopeDigest},
     record::{Holding, Record, State, StoredResponse},
 };
 use crate::ids::AttemptId;
@@ -42,7 +42,7 @@ pub async fn newest(tx: &mut PgConnection, digests: &[ScopeDigest]) -> sqlx::Res
     let now = sqlx::query_scalar!(r#"SELECT db_clock() AS "now!""#).fetch_one(&mut *tx).await?;
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT r.digest AS "digest!", r.day AS "day!", r.fingerprint AS "fingerprint!", r.fingerprint_version AS "fingerprint_version!",
+        r#"SELECT r.digest AS "digest!", r.day AS "day!", r.operation AS "operation!", r.fingerprint AS "fingerprint!", r.fingerprint_version AS "fingerprint_version!",
                   r.state AS "state!", r.fence AS "fence!", r.attempt AS "attempt!", r.lease_until, r.tries AS "tries!",
                   r.resource_id AS "resource_id!", r.frozen AS "frozen!", r.first_sent_at, r.response_status,
                   r.response_content_type, r.response_location, r.response_body, r.created_at AS "created_at!", r.finished_at
@@ -69,6 +69,7 @@ pub async fn find(pool: &PgPool, scope: &Scope) -> anyhow::Result<Option<(Offset
 struct Row {
     digest: Vec<u8>,
     day: time::Date,
+    operation: String,
     fingerprint: Vec<u8>,
     fingerprint_version: i16,
     state: String,
@@ -109,6 +110,7 @@ impl Row {
             _ => return Err(malformed("state")),
         };
         let record = Record {
+            operation: read_operation(&self.operation)?,
             fingerprint: Fingerprint { version: self.fingerprint_version, digest: fingerprint },
             holding,
             day: self.day,
@@ -127,6 +129,10 @@ impl Row {
 
 pub(super) fn read_digest(bytes: &[u8]) -> sqlx::Result<ScopeDigest> {
     ScopeDigest::from_slice(bytes).ok_or_else(|| malformed("digest"))
+}
+
+pub(super) fn read_operation(name: &str) -> sqlx::Result<Operation> {
+    Operation::from_name(name).ok_or_else(|| malformed("operation"))
 }
 
 /// The table's CHECKs rule this out; if it happens all the same, no answer is better than a guessed one.

@@ -1,8 +1,11 @@
 //! From an event to its entries. Pure. What is debited is credited somewhere: a posting that does not balance cannot be made.
 
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
-use crate::wire::event::{Event, ORDER_CREATED, OrderCreated};
+use crate::wire::event::{
+    CHARGE_SUCCEEDED, ChargeSucceeded, Event, ORDER_CREATED, ORDER_REFUNDED, OrderCreated, OrderRefunded,
+};
 
 /// Where money is or comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,20 +46,35 @@ impl Posting {
         match event.kind.as_str() {
             ORDER_CREATED => {
                 let sold: OrderCreated = payload(event)?;
-                if sold.total <= 0 || sold.order_id != event.order {
-                    return Err(format!("an order {} of {} cannot be booked", sold.order_id, sold.total));
-                }
-                Ok(Self {
-                    debit: Account::Gateway,
-                    credit: Account::Sales,
-                    amount_minor: sold.total,
-                    currency: sold.currency,
-                })
+                moved(event, sold.order_id.0, Account::Gateway, Account::Sales, sold.total, sold.currency)
+            }
+            ORDER_REFUNDED => {
+                let back: OrderRefunded = payload(event)?;
+                moved(event, back.order_id.0, Account::Sales, Account::Gateway, back.amount, back.currency)
+            }
+            CHARGE_SUCCEEDED => {
+                let taken: ChargeSucceeded = payload(event)?;
+                moved(event, taken.charge_id.0, Account::Gateway, Account::Sales, taken.amount, taken.currency)
             }
             // Money must not pass unseen: what we do not understand waits for a person, or for the next version.
             other => Err(format!("no posting is known for an event of type {other}")),
         }
     }
+}
+
+/// A movement of an amount that can be one, if the payload is about what its event is about.
+fn moved(
+    event: &Event,
+    about: Uuid,
+    debit: Account,
+    credit: Account,
+    amount_minor: i64,
+    currency: String,
+) -> Result<Posting, String> {
+    if amount_minor <= 0 || about != event.order.0 {
+        return Err(format!("{} of {about} over {amount_minor} cannot be booked", event.kind));
+    }
+    Ok(Posting { debit, credit, amount_minor, currency })
 }
 
 fn payload<T: DeserializeOwned>(event: &Event) -> Result<T, String> {
@@ -94,6 +112,17 @@ mod tests {
         let posting = Posting::of(&event(ORDER_CREATED, order, &sold(order, 4299))).unwrap();
         assert_eq!(posting.entries(), [(Account::Gateway, 4299), (Account::Sales, -4299)]);
         assert_eq!(posting.currency, "eur");
+    }
+
+    #[test]
+    fn what_goes_back_moves_the_other_way() {
+        let order = OrderId::mint();
+        let back = format!(
+            r#"{{"order_id":"{order}","customer_id":42,"refund_id":"{order}","gateway_id":"re_1","amount":1000,"currency":"eur"}}"#
+        );
+        let posting = Posting::of(&event(ORDER_REFUNDED, order, &back)).unwrap();
+        assert_eq!(posting.entries(), [(Account::Sales, 1000), (Account::Gateway, -1000)]);
+        assert!(Posting::of(&event(ORDER_REFUNDED, OrderId::mint(), &back)).is_err());
     }
 
     #[test]

@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    money::{AMOUNT_MINOR_MAX, Currency},
-    wire::json::{FieldError, Fields, integer, text},
+    money::AMOUNT_MINOR_MAX,
+    wire::{
+        json::{FieldError, Fields, TypedBody, integer, text},
+        payment,
+    },
 };
 
 /// Most faults that one answer names: the first hundred say enough.
@@ -18,8 +21,6 @@ pub const ITEMS_MAX: usize = 50;
 /// Most pieces of one line.
 pub const QUANTITY_MAX: i64 = 99;
 const SKU_LENGTH_MAX: usize = 64;
-const PAYMENT_METHOD_LENGTH_MAX: usize = 100;
-const CLIENT_REFERENCE_LENGTH_MAX: usize = 128;
 
 /// The body of `POST /v1/orders`. Serialised, it is the canonical form that is fingerprinted: fields in this order, no
 /// white space, absent fields left out.
@@ -40,9 +41,8 @@ pub struct Item {
     pub quantity: i64,
 }
 
-impl OrderRequest {
-    /// Reads a body, or says everything that is wrong with it.
-    pub fn read(body: Value) -> Result<Self, Vec<FieldError>> {
+impl TypedBody for OrderRequest {
+    fn read(body: Value) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
         let request = read(body, &mut errors);
         errors.truncate(ERRORS_MAX);
@@ -51,10 +51,6 @@ impl OrderRequest {
             _ => Err(errors),
         }
     }
-
-    pub fn canonical(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(self)
-    }
 }
 
 fn read(body: Value, errors: &mut Vec<FieldError>) -> Option<OrderRequest> {
@@ -62,18 +58,9 @@ fn read(body: Value, errors: &mut Vec<FieldError>) -> Option<OrderRequest> {
     let items = fields.require("items", errors, list);
     let items = items.map(|items| read_items(items, errors));
     let total = fields.require("total", errors, |value| integer(&value, 1, AMOUNT_MINOR_MAX));
-    let currency = fields.require("currency", errors, |value| match value.as_str().and_then(Currency::from_code) {
-        Some(currency) => Ok(currency.code().to_owned()),
-        None => Err("must be \"eur\", the currency this shop sells in".to_owned()),
-    });
-    let payment_method = fields.require("payment_method", errors, |value| {
-        text(&value, PAYMENT_METHOD_LENGTH_MAX, "letters, digits and underscores", |c| {
-            c.is_ascii_alphanumeric() || c == '_'
-        })
-    });
-    let client_reference = fields.allow("client_reference", errors, |value| {
-        text(&value, CLIENT_REFERENCE_LENGTH_MAX, "characters without control characters", |c| !c.is_control())
-    });
+    let currency = fields.require("currency", errors, |value| payment::currency(&value));
+    let payment_method = fields.require("payment_method", errors, |value| payment::method(&value));
+    let client_reference = fields.allow("client_reference", errors, |value| payment::client_reference(&value));
     fields.finish(errors);
     Some(OrderRequest {
         items: items?,

@@ -82,6 +82,7 @@ pub struct StoredOrder {
     pub charge_id: Uuid,
     pub charge_status: String,
     pub gateway_id: Option<String>,
+    pub refunded_minor: i64,
     pub created_at: OffsetDateTime,
 }
 
@@ -90,7 +91,7 @@ pub async fn find(pool: &PgPool, customer: CustomerId, id: OrderId) -> anyhow::R
     sqlx::query_as!(
         StoredOrder,
         r#"SELECT o.id, o.status, o.total_minor, o.currency, o.items AS "items: Json<Vec<Line>>", o.client_reference, o.charge_id,
-                  c.status AS charge_status, c.gateway_id, o.created_at
+                  c.status AS charge_status, c.gateway_id, o.refunded_minor, o.created_at
            FROM orders AS o JOIN charges AS c ON c.id = o.charge_id
            WHERE o.id = $1 AND o.customer_id = $2"#,
         id.0,
@@ -99,4 +100,27 @@ pub async fn find(pool: &PgPool, customer: CustomerId, id: OrderId) -> anyhow::R
     .fetch_optional(pool)
     .await
     .context("reading an order")
+}
+
+/// The orders of this customer, newest first, from behind `after`.
+pub async fn list(
+    pool: &PgPool,
+    customer: CustomerId,
+    after: Option<OrderId>,
+    most: i64,
+) -> anyhow::Result<Vec<StoredOrder>> {
+    sqlx::query_as!(
+        StoredOrder,
+        r#"SELECT o.id, o.status, o.total_minor, o.currency, o.items AS "items: Json<Vec<Line>>", o.client_reference, o.charge_id,
+                  c.status AS charge_status, c.gateway_id, o.refunded_minor, o.created_at
+           FROM orders AS o JOIN charges AS c ON c.id = o.charge_id
+           WHERE o.customer_id = $1 AND ($2::uuid IS NULL OR o.id < $2)
+           ORDER BY o.id DESC LIMIT $3"#,
+        customer.0,
+        after.map(|id| id.0),
+        most,
+    )
+    .fetch_all(pool)
+    .await
+    .context("reading orders")
 }

@@ -1,4 +1,4 @@
-//! The receipt of an order, made from its event and from nothing else.
+//! The receipt of an order, a charge or a refund, made from its event and from nothing else.
 //!
 //! Promise: the same event makes the same mail, byte for byte, in any process and on any day: the mail service compares them
 //! under the event's id. So there is no time, no minted id and no price list in here; whoever changes the wording changes it
@@ -7,7 +7,10 @@
 use std::fmt::Write as _;
 
 use super::Mail;
-use crate::{ids::EventId, wire::event::OrderCreated};
+use crate::{
+    ids::EventId,
+    wire::event::{ChargeSucceeded, OrderCreated, OrderRefunded},
+};
 
 /// The event's payload is not one a receipt can be made from, today or later.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,15 +20,13 @@ pub struct Unreadable(String);
 /// The receipt for an `order.created`.
 pub fn of_order_created(event: EventId, payload: &str) -> Result<Mail, Unreadable> {
     let order: OrderCreated = serde_json::from_str(payload).map_err(|error| Unreadable(error.to_string()))?;
-    let currency = order.currency.to_uppercase();
-    let amount = |minor: i64| format!("{}.{:02} {currency}", minor / 100, minor % 100);
     let mut text = format!("Thank you for your order {}.\n\n", order.order_id);
     for line in &order.lines {
         let sum = line.quantity.saturating_mul(line.unit_price);
         // Writing to a string cannot fail.
-        let _written = writeln!(text, "{} x {}: {}", line.quantity, line.sku, amount(sum));
+        let _written = writeln!(text, "{} x {}: {}", line.quantity, line.sku, amount(sum, &order.currency));
     }
-    let _written = write!(text, "\nTotal: {}\n", amount(order.total));
+    let _written = write!(text, "\nTotal: {}\n", amount(order.total, &order.currency));
     Ok(Mail {
         key: event,
         to: format!("customer-{}@example.com", order.customer_id),
@@ -33,6 +34,35 @@ pub fn of_order_created(event: EventId, payload: &str) -> Result<Mail, Unreadabl
         text,
         tags: vec![("event_id", event.to_string()), ("order_id", order.order_id.to_string())],
     })
+}
+
+/// The notice of an `order.refunded`.
+pub fn of_order_refunded(event: EventId, payload: &str) -> Result<Mail, Unreadable> {
+    let back: OrderRefunded = serde_json::from_str(payload).map_err(|error| Unreadable(error.to_string()))?;
+    Ok(Mail {
+        key: event,
+        to: format!("customer-{}@example.com", back.customer_id),
+        subject: format!("Your refund for order {}", back.order_id),
+        text: format!("{} of your order {} go back to you.\n", amount(back.amount, &back.currency), back.order_id),
+        tags: vec![("event_id", event.to_string()), ("order_id", back.order_id.to_string())],
+    })
+}
+
+/// The receipt for a `charge.succeeded`.
+pub fn of_charge_succeeded(event: EventId, payload: &str) -> Result<Mail, Unreadable> {
+    let taken: ChargeSucceeded = serde_json::from_str(payload).map_err(|error| Unreadable(error.to_string()))?;
+    let reference = taken.client_reference.map_or_else(String::new, |reference| format!(" for {reference}"));
+    Ok(Mail {
+        key: event,
+        to: format!("customer-{}@example.com", taken.customer_id),
+        subject: format!("Your payment {}", taken.charge_id),
+        text: format!("We have received {}{reference}.\n", amount(taken.amount, &taken.currency)),
+        tags: vec![("event_id", event.to_string()), ("order_id", taken.charge_id.to_string())],
+    })
+}
+
+fn amount(minor: i64, currency: &str) -> String {
+    format!("{}.{:02} {}", minor / 100, minor % 100, currency.to_uppercase())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use time::{Date, OffsetDateTime};
 
 use super::order::Line;
-use crate::ids::{ChargeId, CustomerId, EventId, OrderId};
+use crate::ids::{ChargeId, CustomerId, EventId, OrderId, RefundId};
 
 /// What happened, to whom it matters.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,4 +37,37 @@ pub struct OrderCreated {
     /// Minor units.
     pub total: i64,
     pub currency: String,
+}
+
+/// Part of an order, or all of it, was given back.
+pub const ORDER_REFUNDED: &str = "order.refunded";
+
+/// The payload of [`ORDER_REFUNDED`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderRefunded {
+    pub order_id: OrderId,
+    pub customer_id: CustomerId,
+    pub refund_id: RefundId,
+    /// The gateway's own name for the refund.
+    pub gateway_id: String,
+    /// Minor units.
+    pub amount: i64,
+    pub currency: String,
+}
+
+/// A charge without an order was taken.
+pub const CHARGE_SUCCEEDED: &str = "charge.succeeded";
+
+/// The payload of [`CHARGE_SUCCEEDED`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChargeSucceeded {
+    pub charge_id: ChargeId,
+    pub customer_id: CustomerId,
+    /// The gateway's payment intent.
+    pub gateway_id: String,
+    /// Minor units.
+    pub amount: i64,
+    pub currency: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_reference: Option<String>,
 }

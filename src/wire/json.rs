@@ -113,6 +113,17 @@ fn without_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
     if text.contains('\0') { Err(E::custom("a string contains NUL")) } else { Ok(()) }
 }
 
+/// A body as its operation knows it: read strictly from JSON, and written in the one canonical form that is fingerprinted.
+pub trait TypedBody: Serialize + Sized {
+    /// Reads a body, or says everything that is wrong with it.
+    fn read(body: Value) -> Result<Self, Vec<FieldError>>;
+
+    /// Fields in their declared order, no white space, absent fields left out.
+    fn canonical(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+}
+
 /// One thing wrong with one field: a JSON pointer (RFC 6901) and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldError {

@@ -3,10 +3,7 @@
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::{
-    ids::{ChargeId, OrderId, RequestId},
-    money::Currency,
-};
+use crate::ids::{ChargeId, OrderId, RequestId};
 
 /// One line of an order, with the price of one piece in minor units as it was when the order was placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,8 +20,11 @@ pub struct OrderBody<'a> {
     pub items: &'a [Line],
     /// Minor units.
     pub total: i64,
-    pub currency: Currency,
-    pub charge: ChargeBody<'a>,
+    /// Given back so far, in minor units.
+    pub refunded: i64,
+    /// ISO 4217, in lower case.
+    pub currency: &'a str,
+    pub charge: ChargeOfOrder<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_reference: Option<&'a str>,
     #[serde(with = "time::serde::rfc3339")]
@@ -34,8 +34,9 @@ pub struct OrderBody<'a> {
     pub request_id: Option<RequestId>,
 }
 
+/// The charge that paid an order.
 #[derive(Debug, Serialize)]
-pub struct ChargeBody<'a> {
+pub struct ChargeOfOrder<'a> {
     pub id: ChargeId,
     pub status: &'a str,
     pub gateway_id: &'a str,

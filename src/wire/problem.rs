@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::json::FieldError;
 use crate::ids::RequestId;
 
+/// Most faults that one answer names.
+const ERRORS_MAX: usize = 100;
+
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,12 +105,14 @@ impl Problem {
         Self { code, detail: detail.into(), errors: Vec::new(), decline_code: None, retry_after: None, location: None }
     }
 
-    pub fn invalid(errors: Vec<FieldError>) -> Self {
+    /// At most the first hundred faults are told: they say enough.
+    pub fn invalid(mut errors: Vec<FieldError>) -> Self {
         let detail = match errors.as_slice() {
             [only] if only.pointer.is_empty() => format!("the body {}", only.detail),
             [only] => format!("{} {}", only.pointer, only.detail),
             several => format!("{} fields are not valid", several.len()),
         };
+        errors.truncate(ERRORS_MAX);
         Self { errors, ..Self::new(Code::ValidationFailed, detail) }
     }
 

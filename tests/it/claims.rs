@@ -7,9 +7,12 @@ use std::{
 };
 
 use checkout::{
-    charges::store::{ChargeResult, NewCharge},
+    charges::{
+        Purpose,
+        store::{ChargeResult, NewCharge},
+    },
     checkout::{
-        claim::{ClaimOutcome, ClaimRequest, Claims, NewPurchase},
+        claim::{ClaimOutcome, ClaimRequest, Claims, New},
         settle::{Booked, Endings, Settled, Settlement},
     },
     config::DatabaseArgs,
@@ -61,7 +64,7 @@ fn request(key: &str, body: &str) -> ClaimRequest {
             canonical_body: body.as_bytes(),
         }),
         attempt: AttemptId::mint(),
-        new: Some(NewPurchase { resource_id: Uuid::now_v7(), frozen: body.to_owned() }),
+        new: Some(New::Ready { resource_id: Uuid::now_v7(), frozen: body.to_owned() }),
     }
 }
 
@@ -85,6 +88,9 @@ fn approval(claim: &Claim) -> Settlement {
         customer: CustomerId(42),
         key_digest: claim.digest.0,
         amount: money,
+        purpose: Purpose::Order,
+        client_reference: None,
+        claimed_at: claim.now,
         result: ChargeResult::Succeeded { gateway_id: format!("pi_{}", Uuid::new_v4().simple()) },
     };
     let order = NewOrder {
@@ -314,14 +320,14 @@ async fn a_claim_that_waited_across_midnight_sees_yesterdays_record() {
     let mut tx = database::begin(&pool).await.unwrap();
     store::lock(&mut tx, &[first.digest]).await.unwrap();
     assert!(store::newest(&mut tx, &[first.digest]).await.unwrap().records.is_empty());
-    let new = first.new.as_ref().unwrap();
+    let Some(New::Ready { resource_id, frozen }) = &first.new else { panic!("an order is ready") };
     let record = NewRecord {
         scope: &first.scope,
         digest: first.digest,
         fingerprint: first.fingerprints.current,
         attempt: first.attempt,
-        resource_id: new.resource_id,
-        frozen: &new.frozen,
+        resource_id: *resource_id,
+        frozen,
     };
     assert_eq!(claim_store::insert(&mut tx, &[record], Duration::from_secs(48 * 3600)).await.unwrap().len(), 1);
 

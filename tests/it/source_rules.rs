@@ -8,10 +8,12 @@ use std::{
 };
 
 /// Rooms know values and the way to the database, never each other: only the stories join them.
-const ROOMS: [&str; 14] = [
+const ROOMS: [&str; 16] = [
     "idempotency",
     "orders",
     "charges",
+    "refunds",
+    "customers",
     "gateway",
     "outbox",
     "reviews",

@@ -9,7 +9,7 @@ use wiremock::{
 use super::*;
 use crate::{
     config::GatewayClientArgs,
-    idempotency::key::ScopeDigest,
+    idempotency::key::{Operation, ScopeDigest},
     ids::AttemptId,
     money::{Currency, Money},
 };
@@ -50,7 +50,7 @@ impl Gateway {
 
     async fn charge(&self, claim: &Claim) -> Charged {
         let limits = Limits::of(claim, &timing(), Instant::now());
-        charge(&self.client, claim, &request(), limits, &self.evidence).await
+        charge(&self.client, claim, &Ask::Charge(request()), limits, &self.evidence).await
     }
 
     /// What arrived, as `POST` and `GET` in order.
@@ -83,6 +83,7 @@ fn request() -> ChargeRequest {
 fn claim(age: time::Duration, maybe_sent: bool) -> Claim {
     Claim {
         digest: ScopeDigest([1; 32]),
+        operation: Operation::CreateOrder,
         day: NOW.date(),
         fence: 1,
         attempt: AttemptId::mint(),
@@ -256,7 +257,7 @@ async fn a_search_that_never_answers_is_a_persons_business_in_the_end() {
     for (age, untellable) in [(HOUR, false), (HOUR * 30, false), (HOUR * 48, true)] {
         let claim = claim(age, true);
         let limits = Limits::of(&claim, &timing(), Instant::now());
-        let charged = charge(&client, &claim, &request(), limits, &Evidence::default()).await;
+        let charged = charge(&client, &claim, &Ask::Charge(request()), limits, &Evidence::default()).await;
         assert_eq!(charged == Charged::Untellable, untellable, "{age}: {charged:?}");
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! It answers: does the customer have it? The discipline is that of a charge: what is not certain is unknown.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use serde::Deserialize;
 
 use super::{GatewayClient, exchange};
 use crate::gateway::{
-    RefundOutcome, RefundRequest,
+    Lookup, RefundOutcome, RefundRequest,
     classify::{Answer, Meaning, Situation, error_of, is_id},
 };
 
@@ -18,7 +18,18 @@ struct Refund {
     amount: i64,
     currency: String,
     status: String,
+    #[serde(default)]
+    metadata: HashMap<String, String>,
 }
+
+#[derive(Debug, Deserialize)]
+struct List {
+    data: Vec<Refund>,
+    has_more: bool,
+}
+
+/// Pages of one charge's refunds that are read, of 100 each. Nobody gives back in more parts.
+const PAGES_MAX: usize = 10;
 
 impl GatewayClient {
     /// Sends the refund once and waits at most `timeout` for the whole answer.
@@ -35,6 +46,46 @@ impl GatewayClient {
             Ok(answer) => outcome(&answer, request),
             Err(situation) => plain(situation),
         }
+    }
+
+    /// Asks what became of a refund, without sending one: is it among those of its charge? Unlike the search for charges this
+    /// list is as new as the gateway's books; not to be in it proves nothing all the same while a send may be on its way.
+    pub async fn lookup_refund(&self, request: &RefundRequest, timeout: Duration) -> Lookup {
+        let ended = tokio::time::timeout(timeout, self.among_refunds(request)).await;
+        match ended {
+            Ok(Ok(Some(refund))) => Lookup::Found(refund.outcome(request).into()),
+            Ok(Ok(None)) => Lookup::NothingFound,
+            Ok(Err(why)) => Lookup::Unreachable { why },
+            Err(_) => Lookup::Unreachable { why: Situation::TimedOut.sentence().to_owned() },
+        }
+    }
+
+    /// One that went through outweighs one that failed: a refused key may have run anew.
+    async fn among_refunds(&self, request: &RefundRequest) -> Result<Option<Refund>, String> {
+        let (mut found, mut after) = (None, None);
+        for _ in 0..PAGES_MAX {
+            let mut asked = vec![("payment_intent", request.gateway_id.clone()), ("limit", "100".to_owned())];
+            asked.extend(after.map(|id| ("starting_after", id)));
+            let ask = self.http.get(&self.refunds_url).bearer_auth(&self.bearer).query(&asked);
+            let answer = exchange(ask).await.map_err(|situation| situation.sentence().to_owned())?;
+            let list = match serde_json::from_slice::<List>(&answer.body) {
+                Ok(list) if answer.status == 200 => list,
+                _ => return Err(format!("the gateway's list of refunds answered {}", answer.status)),
+            };
+            after = list.data.last().map(|refund| refund.id.clone());
+            let ours =
+                list.data.into_iter().filter(|refund| refund.metadata.get(super::KEY_METADATA) == Some(&request.key));
+            for refund in ours {
+                if matches!(refund.status.as_str(), "succeeded" | "pending") {
+                    return Ok(Some(refund));
+                }
+                found = Some(refund);
+            }
+            if !list.has_more || after.is_none() {
+                return Ok(found);
+            }
+        }
+        Err("the gateway's list of refunds does not end".to_owned())
     }
 }
 

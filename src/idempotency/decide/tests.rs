@@ -3,10 +3,13 @@ use time::{
     macros::{date, datetime},
 };
 
+use uuid::Uuid;
+
 use super::*;
 use crate::{
     idempotency::{
         fingerprint::{Compared, Fingerprint},
+        key::Operation,
         record::State,
     },
     ids::AttemptId,
@@ -15,6 +18,7 @@ use crate::{
 const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 const EXPIRY: Duration = Duration::from_secs(72 * 3600);
 const BOUGHT: Uuid = Uuid::from_u128(7);
+const LOCATION: &str = "/v1/orders/7";
 const MINE: AttemptId = AttemptId(Uuid::from_u128(1));
 const OTHER: AttemptId = AttemptId(Uuid::from_u128(2));
 
@@ -28,6 +32,7 @@ fn response() -> StoredResponse {
 
 fn record(holding: Holding, age: time::Duration) -> Record {
     Record {
+        operation: Operation::CreateOrder,
         fingerprint: fingerprints("4299").current,
         holding,
         day: date!(2026 - 03 - 01),
@@ -46,7 +51,7 @@ fn in_flight(lease_left: time::Duration) -> Holding {
     Holding::InFlight { lease_until: NOW + lease_left }
 }
 
-fn decided(body: &str, record: Option<&Record>, bought: Option<Uuid>) -> Decision {
+fn decided(body: &str, record: Option<&Record>, bought: Option<&str>) -> Decision {
     let asked = Asked { fingerprints: &fingerprints(body), attempt: MINE, admit_new: true };
     decide(asked, Known { now: NOW, expiry: EXPIRY, record, bought })
 }
@@ -57,7 +62,7 @@ fn the_whole_table() {
     use Decision::*;
     let (young, old, edge) = (1.minutes(), 73.hours(), 72.hours());
     let second = Duration::from_secs(1);
-    let expired = Expired { resource_id: BOUGHT };
+    let expired = Expired { location: LOCATION.to_owned() };
     let table = [
         // holding, age, bought by the scope, same request, another request
         (Holding::Completed(response()), young, true, Replay(response()), Mismatch),
@@ -78,7 +83,7 @@ fn the_whole_table() {
         (Holding::NeedsReview, old, false, NeedsReview, Mismatch),
     ];
     for (holding, age, bought, same, other) in table {
-        let (record, bought) = (record(holding, age), bought.then_some(BOUGHT));
+        let (record, bought) = (record(holding, age), bought.then_some(LOCATION));
         assert_eq!(decided("4299", Some(&record), bought), same, "same request, {record:?}");
         assert_eq!(decided("9999", Some(&record), bought), other, "another request, {record:?}");
     }
@@ -87,7 +92,7 @@ fn the_whole_table() {
 #[test]
 fn a_key_nobody_used_is_claimed_and_one_that_bought_before_its_record_was_dropped_is_refused() {
     assert_eq!(decided("4299", None, None), Decision::Insert);
-    assert_eq!(decided("4299", None, Some(BOUGHT)), Decision::Expired { resource_id: BOUGHT });
+    assert_eq!(decided("4299", None, Some(LOCATION)), Decision::Expired { location: LOCATION.to_owned() });
 }
 
 #[test]
@@ -129,7 +134,7 @@ fn the_moment_refuses_only_what_would_be_new() {
     {
         assert_ne!(asked(Some(&record(holding, 1.minutes())), None), Decision::NotAdmitted);
     }
-    assert_eq!(asked(None, Some(BOUGHT)), Decision::Expired { resource_id: BOUGHT });
+    assert_eq!(asked(None, Some(LOCATION)), Decision::Expired { location: LOCATION.to_owned() });
 }
 
 #[test]

@@ -1,19 +1,20 @@
-//! The story of `POST /v1/orders`, from the claim on. The door has read the request; the shield keeps this running when the
+//! The story of every keyed POST, from the claim on. The door has read the request; the shield keeps this running when the
 //! client hangs up.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::{
     Checkout,
-    claim::{ClaimOutcome, ClaimRequest, NewPurchase, NoClaim, claim},
+    claim::{ClaimOutcome, ClaimRequest, New, NoClaim, claim},
     finish::{Finished, UNDER_REVIEW, finish},
-    frozen::FrozenOrder,
+    frozen::{Frozen, FrozenCharge, FrozenOrder},
+    refund::{TooMuch, WantedRefund},
     shield::Place,
 };
 use crate::{
+    charges::request::ChargeRequest,
     crash_point::crash_point,
     idempotency::{
         fingerprint::Fingerprints,
@@ -21,21 +22,27 @@ use crate::{
         record::{Holding, StoredResponse},
         store,
     },
-    ids::{AttemptId, OrderId, RequestId},
+    ids::{AttemptId, RequestId},
     orders::{catalogue, request::OrderRequest},
-    wire::{
-        order::location,
-        problem::{Code, Problem},
-    },
+    wire::problem::{Code, Problem},
 };
 
-/// One attempt to place an order, as the door read it.
+/// One attempt to do something, as the door read it.
 #[derive(Debug, Clone)]
-pub struct PlaceOrder {
+pub struct Attempt {
     pub scope: Scope,
     pub fingerprints: Fingerprints,
-    pub order: OrderRequest,
+    pub wanted: Wanted,
     pub request_id: RequestId,
+}
+
+/// What is to be done under the key.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    Order(OrderRequest),
+    /// An amount, and nothing that is bought with it.
+    Charge(ChargeRequest),
+    Refund(WantedRefund),
 }
 
 /// What goes back to the client.
@@ -48,11 +55,17 @@ pub enum Reply {
     Problem(Problem),
 }
 
-/// `place`: room for one more new purchase, if there is any.
-pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option<Place>) -> anyhow::Result<Reply> {
+/// `place`: room for one more new thing to do, if there is any.
+pub async fn perform(checkout: &Checkout, attempt: Attempt, place: Option<Place>) -> anyhow::Result<Reply> {
     let asked_at = Instant::now();
-    let admission = admit(&attempt.order, place.as_ref());
-    let request = claim_request(&attempt, admission.as_ref().ok())?;
+    let admission = admit(&attempt, place.as_ref())?;
+    let request = ClaimRequest {
+        digest: attempt.scope.digest(),
+        scope: attempt.scope.clone(),
+        fingerprints: attempt.fingerprints.clone(),
+        attempt: AttemptId::mint(),
+        new: admission.as_ref().ok().cloned(),
+    };
 
     crash_point!(OrderBeforeClaim);
     let claim = match claim(checkout, &request).await {
@@ -60,9 +73,10 @@ pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option
         Ok(ClaimOutcome::Replay(response)) => return Ok(Reply::Replayed(response)),
         Ok(ClaimOutcome::InFlight { retry_after }) => return Ok(in_progress(retry_after)),
         Ok(ClaimOutcome::Mismatch) => return Ok(key_reused()),
-        Ok(ClaimOutcome::Expired { resource_id }) => return Ok(expired(resource_id)),
+        Ok(ClaimOutcome::Expired { location }) => return Ok(expired(location)),
         Ok(ClaimOutcome::NeedsReview) => return Ok(under_review()),
         Ok(ClaimOutcome::NotAdmitted) => return Ok(Reply::Problem(admission.err().unwrap_or_else(overloaded))),
+        Ok(ClaimOutcome::TooMuch(too_much)) => return Ok(exceeds_balance(too_much)),
         Err(NoClaim::Overloaded) => return Ok(Reply::Problem(overloaded())),
         Err(never_made @ NoClaim::NeverMade(_)) => return Ok(unavailable(&never_made)),
         Err(doubtful @ NoClaim::Doubtful(_)) => return Ok(in_doubt(&doubtful)),
@@ -78,30 +92,22 @@ pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option
     }
 }
 
-/// The checks that depend on the moment. They may refuse only what would be new: the claim decides whether it is.
-fn admit(order: &OrderRequest, place: Option<&Place>) -> Result<catalogue::Priced, Problem> {
-    match place {
-        None => Err(overloaded()),
-        Some(_) => catalogue::price(order).map_err(Problem::invalid),
+/// The checks that depend on the moment, and what is frozen if this turns out to be new. They may refuse only what would be
+/// new: the claim decides whether it is. (What is left to give back is asked inside the claim.)
+fn admit(attempt: &Attempt, place: Option<&Place>) -> anyhow::Result<Result<New, Problem>> {
+    if place.is_none() {
+        return Ok(Err(overloaded()));
     }
-}
-
-/// What is frozen if this turns out to be new.
-fn claim_request(attempt: &PlaceOrder, priced: Option<&catalogue::Priced>) -> anyhow::Result<ClaimRequest> {
-    let new = match priced {
-        None => None,
-        Some(priced) => {
-            let frozen = FrozenOrder::new(attempt.scope.customer, attempt.request_id, &attempt.order, priced.clone());
-            Some(NewPurchase { resource_id: frozen.order_id.0, frozen: frozen.to_text()? })
-        }
+    let (customer, request_id) = (attempt.scope.customer, attempt.request_id);
+    let frozen = match &attempt.wanted {
+        Wanted::Order(order) => match catalogue::price(order) {
+            Ok(priced) => Frozen::Order(FrozenOrder::new(customer, request_id, order, priced)),
+            Err(errors) => return Ok(Err(Problem::invalid(errors))),
+        },
+        Wanted::Charge(charge) => Frozen::Charge(FrozenCharge::new(customer, request_id, charge)),
+        Wanted::Refund(refund) => return Ok(Ok(New::Refund(refund.clone()))),
     };
-    Ok(ClaimRequest {
-        digest: attempt.scope.digest(),
-        scope: attempt.scope.clone(),
-        fingerprints: attempt.fingerprints.clone(),
-        attempt: AttemptId::mint(),
-        new,
-    })
+    Ok(Ok(New::Ready { resource_id: frozen.resource_id(), frozen: frozen.to_text()? }))
 }
 
 /// We were too slow and somebody took over. If they are done, their answer is the answer.
@@ -125,10 +131,15 @@ fn key_reused() -> Reply {
     Reply::Problem(Problem::new(Code::IdempotencyKeyReused, detail))
 }
 
-fn expired(resource_id: Uuid) -> Reply {
+fn expired(location: String) -> Reply {
     let mut problem = Problem::new(Code::IdempotencyKeyExpired, "What it bought is at the Location of this answer.");
-    problem.location = Some(location(OrderId(resource_id)));
+    problem.location = Some(location);
     Reply::Problem(problem)
+}
+
+fn exceeds_balance(TooMuch { left_minor }: TooMuch) -> Reply {
+    let detail = format!("Of this order {left_minor} can still be given back; refunds under way are counted as given.");
+    Reply::Problem(Problem::new(Code::RefundExceedsBalance, detail))
 }
 
 fn under_review() -> Reply {
@@ -136,20 +147,19 @@ fn under_review() -> Reply {
 }
 
 fn overloaded() -> Problem {
-    Problem::new(Code::Overloaded, "Too many orders are being placed at this moment.")
-        .retry_after(Duration::from_secs(1))
+    Problem::new(Code::Overloaded, "Too much is being paid for at this moment.").retry_after(Duration::from_secs(1))
 }
 
 /// This attempt has sent nothing, and nothing will be sent for it. An earlier one may have, so it is not final.
 fn unavailable(why: &NoClaim) -> Reply {
-    tracing::error!(%why, "an order could not be claimed");
-    let detail = "This attempt charged nothing. Send it again under the same key.";
+    tracing::error!(%why, "a key could not be claimed");
+    let detail = "This attempt moved no money. Send it again under the same key.";
     Reply::Problem(Problem::new(Code::Unavailable, detail).retry_after(Duration::from_secs(2)))
 }
 
-/// The claim may stand although nobody heard so; then recovery charges it. Anything else would be a promise we cannot keep.
+/// The claim may stand although nobody heard so; then recovery goes on with it. Anything else would be a promise we cannot keep.
 fn in_doubt(why: &NoClaim) -> Reply {
-    tracing::error!(%why, "an order may have been claimed");
+    tracing::error!(%why, "a key may have been claimed");
     let detail = "Contact with the database was lost on the way. Ask again under the same key.";
     Reply::Problem(Problem::new(Code::OutcomeUnknown, detail).retry_after(Duration::from_secs(2)))
 }

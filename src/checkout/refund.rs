@@ -1,0 +1,171 @@
+//! What is particular about a refund: its amount is held back at the claim, under its order's lock, until its outcome is known.
+//!
+//! So two keys that race cannot give back more than was taken, and neither can one whose outcome is open and another. An
+//! amount that was held back for what was surely never sent is free again; a retry under that key has to get it once more.
+
+use std::collections::HashMap;
+
+use sqlx::PgConnection;
+
+use super::frozen::{Frozen, FrozenRefund};
+use crate::{
+    idempotency::key::ScopeDigest,
+    ids::{CustomerId, EventId, OrderId, RefundId, RequestId},
+    money::Money,
+    orders::refund_store::{self as balance, Reserved},
+    outbox::store::NewEvent,
+    refunds::store::{self as refunds, NewRefund},
+    wire::event::{ORDER_REFUNDED, OrderRefunded},
+};
+
+/// A refund as it was asked for; how much it will be is decided under the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedRefund {
+    pub order: OrderId,
+    pub customer: CustomerId,
+    pub request_id: RequestId,
+    /// The payment intent that took the money.
+    pub payment_intent: String,
+    /// What the order cost; of its currency is what goes back.
+    pub total: Money,
+    /// In minor units. Without it: all that is left.
+    pub amount_minor: Option<i64>,
+}
+
+/// What is to be held back.
+#[derive(Debug)]
+pub(super) enum Reserving<'a> {
+    New(&'a WantedRefund),
+    /// It was given up unsent.
+    Again(&'a FrozenRefund),
+}
+
+impl Reserving<'_> {
+    fn order(&self) -> OrderId {
+        match self {
+            Self::New(wanted) => wanted.order,
+            Self::Again(frozen) => frozen.order_id,
+        }
+    }
+}
+
+/// A refund may go on, frozen as it will be, or there is not that much left.
+pub(super) type Reservation = Result<FrozenRefund, TooMuch>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMuch {
+    /// What could still be given back, in minor units.
+    pub left_minor: i64,
+}
+
+/// Holds the amounts back, in the order of the orders: two claims never wait for each other in a ring.
+pub(super) async fn reserve(
+    tx: &mut PgConnection,
+    mut wanted: Vec<(ScopeDigest, Reserving<'_>)>,
+) -> sqlx::Result<HashMap<ScopeDigest, Reservation>> {
+    wanted.sort_by_key(|(digest, reserving)| (reserving.order(), *digest));
+    let mut reservations = HashMap::with_capacity(wanted.len());
+    for (digest, reserving) in wanted {
+        let reservation = match reserving {
+            Reserving::New(wanted) => reserve_new(tx, digest, wanted).await?,
+            Reserving::Again(frozen) => reserve_again(tx, frozen).await?,
+        };
+        reservations.insert(digest, reservation);
+    }
+    Ok(reservations)
+}
+
+async fn reserve_new(tx: &mut PgConnection, digest: ScopeDigest, wanted: &WantedRefund) -> sqlx::Result<Reservation> {
+    let reserved = balance::reserve(&mut *tx, wanted.order, wanted.amount_minor).await?;
+    let amount = match reserved {
+        Reserved::TooMuch { left_minor } => return Ok(Err(TooMuch { left_minor })),
+        Reserved::Amount(minor) => Money::new(minor, wanted.total.currency())
+            .ok_or_else(|| sqlx::Error::Decode(format!("a refund of {minor}").into()))?,
+    };
+    let id = RefundId::mint();
+    let new = NewRefund { id, order: wanted.order, customer: wanted.customer, key_digest: digest.0, amount };
+    let created_at = refunds::insert(tx, &new).await?;
+    Ok(Ok(FrozenRefund {
+        refund_id: id,
+        order_id: wanted.order,
+        customer_id: wanted.customer,
+        request_id: wanted.request_id,
+        payment_intent: wanted.payment_intent.clone(),
+        amount: amount.amount_minor(),
+        currency: amount.currency().code().to_owned(),
+        created_at,
+    }))
+}
+
+async fn reserve_again(tx: &mut PgConnection, frozen: &FrozenRefund) -> sqlx::Result<Reservation> {
+    match balance::reserve(&mut *tx, frozen.order_id, Some(frozen.amount)).await? {
+        Reserved::TooMuch { left_minor } => Ok(Err(TooMuch { left_minor })),
+        Reserved::Amount(_) => {
+            refunds::reserve_again(tx, frozen.refund_id).await?;
+            Ok(Ok(frozen.clone()))
+        }
+    }
+}
+
+/// The claim that it was held back for came to nothing.
+pub(super) async fn release(tx: &mut PgConnection, frozen: &FrozenRefund) -> sqlx::Result<()> {
+    balance::release(&mut *tx, frozen.order_id, frozen.amount).await?;
+    refunds::release(tx, frozen.refund_id).await
+}
+
+/// How a refund ends, for our books.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefundEnd {
+    GivenBack {
+        gateway_id: String,
+    },
+    Refused {
+        why: String,
+    },
+    /// Nothing was sent.
+    Released,
+}
+
+/// Writes an ending down, in the settle transaction. The event that tells of it, if one does, is the answer.
+pub(super) async fn end(
+    tx: &mut PgConnection,
+    frozen: &FrozenRefund,
+    end: &RefundEnd,
+) -> sqlx::Result<Option<NewEvent>> {
+    match end {
+        RefundEnd::GivenBack { gateway_id } => {
+            let event = EventId::mint();
+            let sequence = balance::give_back(&mut *tx, frozen.order_id, frozen.amount).await?;
+            refunds::succeed(tx, frozen.refund_id, gateway_id, event).await?;
+            Ok(Some(told(frozen, gateway_id, event, sequence)?))
+        }
+        RefundEnd::Refused { why } => {
+            balance::release(&mut *tx, frozen.order_id, frozen.amount).await?;
+            refunds::refuse(tx, frozen.refund_id, why).await?;
+            Ok(None)
+        }
+        RefundEnd::Released => {
+            release(tx, frozen).await?;
+            Ok(None)
+        }
+    }
+}
+
+fn told(frozen: &FrozenRefund, gateway_id: &str, event: EventId, sequence: i32) -> sqlx::Result<NewEvent> {
+    let payload = OrderRefunded {
+        order_id: frozen.order_id,
+        customer_id: frozen.customer_id,
+        refund_id: frozen.refund_id,
+        gateway_id: gateway_id.to_owned(),
+        amount: frozen.amount,
+        currency: frozen.currency.clone(),
+    };
+    let payload = serde_json::to_string(&payload).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    Ok(NewEvent { id: event, order: frozen.order_id, sequence, kind: ORDER_REFUNDED, payload })
+}
+
+impl From<FrozenRefund> for Frozen {
+    fn from(frozen: FrozenRefund) -> Self {
+        Self::Refund(frozen)
+    }
+}

@@ -1,0 +1,71 @@
+//! The body of `PUT /v1/customers/me/email`.
+
+use serde_json::Value;
+
+use crate::wire::json::{FieldError, Fields};
+
+/// Longest address that mail can be sent to, in bytes (RFC 5321, less the angle brackets).
+const EMAIL_LENGTH_MAX: usize = 254;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmailRequest {
+    pub email: String,
+}
+
+impl EmailRequest {
+    /// Reads a body, or says everything that is wrong with it.
+    pub fn read(body: Value) -> Result<Self, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let email = Fields::of(body, "", &mut errors).and_then(|mut fields| {
+            let email = fields.require("email", &mut errors, |value| address(&value));
+            fields.finish(&mut errors);
+            email
+        });
+        match email {
+            Some(email) if errors.is_empty() => Ok(Self { email }),
+            _ => Err(errors),
+        }
+    }
+}
+
+/// Whether anybody reads what is sent there only a mail can tell; this refuses what surely is no address.
+fn address(value: &Value) -> Result<String, String> {
+    let valid = |email: &&str| {
+        let parts = email.split_once('@');
+        email.len() <= EMAIL_LENGTH_MAX
+            && email.chars().all(|c| c.is_ascii_graphic())
+            && parts.is_some_and(|(name, host)| {
+                !name.is_empty()
+                    && !host.contains('@')
+                    && host.split('.').count() > 1
+                    && host
+                        .split('.')
+                        .all(|label| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
+            })
+    };
+    let email = value.as_str().filter(valid).map(str::to_owned);
+    email.ok_or_else(|| format!("must be an e-mail address of at most {EMAIL_LENGTH_MAX} ASCII characters"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_surely_is_no_address_is_refused() {
+        let long = format!("{}@example.com", "x".repeat(EMAIL_LENGTH_MAX));
+        for email in ["a@example.com", "a+b@mail.example.co", "A.B@x-y.org"] {
+            assert_eq!(EmailRequest::read(json!({"email": email})).unwrap().email, email);
+        }
+        for email in
+            ["", "a", "@example.com", "a@", "a@b", "a@b..c", "a b@c.de", "a@b@c.de", "ä@c.de", "a@c_d.de", &long]
+        {
+            assert!(EmailRequest::read(json!({"email": email})).is_err(), "{email}");
+        }
+        for body in [json!({}), json!({"email": 7}), json!({"email": "a@b.de", "admin": true}), json!("a@b.de")] {
+            assert_eq!(EmailRequest::read(body.clone()).unwrap_err().len(), 1, "{body}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `/v1/orders/{id}/refunds`: money that goes back, all of an order or parts of it.
+
+use anyhow::Context;
+use axum::{
+    Extension,
+    extract::{Path, Request, State, rejection::PathRejection},
+    http::HeaderMap,
+    response::Response,
+};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    Door,
+    door::{self, Read},
+    keyed, orders, reply,
+};
+use crate::{
+    checkout::{
+        perform::{Attempt, Wanted},
+        refund::WantedRefund,
+    },
+    idempotency::key::Operation,
+    ids::{OrderId, RefundId, RequestId},
+    money::{Currency, Money},
+    orders::store::StoredOrder,
+    refunds::{
+        request::RefundRequest,
+        store::{self, StoredRefund},
+    },
+    wire::{
+        problem::{Code, Problem},
+        refund::RefundBody,
+    },
+};
+
+/// `POST /v1/orders/{id}/refunds`: 201 with the refund, or a problem. Without an amount: all that is left.
+pub(super) async fn create(
+    State(door): State<Door>,
+    Extension(request_id): Extension<RequestId>,
+    id: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Response {
+    let began = Instant::now();
+    let attempt = async {
+        let read: Read<RefundRequest> = door::read_keyed(&door, request, Operation::RefundOrder).await?;
+        // An order that is there stays there: this is no check that a retry could fail where its first attempt did not.
+        let order = orders::own(&door, read.scope.customer, id.ok().map(|Path(id)| id)).await?;
+        Ok(attempt(read, &order, request_id)?)
+    };
+    match attempt.await {
+        Ok(attempt) => keyed::answer(&door, request_id, began, Ok(attempt)).await,
+        Err(not_read) => reply::shown(Err(not_read), request_id),
+    }
+}
+
+fn attempt(read: Read<RefundRequest>, order: &StoredOrder, request_id: RequestId) -> anyhow::Result<Attempt> {
+    let Read { scope, fingerprints, body } = read;
+    let currency = Currency::from_code(&order.currency).context("an order in an unknown currency")?;
+    let wanted = Wanted::Refund(WantedRefund {
+        order: OrderId(order.id),
+        customer: scope.customer,
+        request_id,
+        payment_intent: order.gateway_id.clone().context("an order whose charge has no name at the gateway")?,
+        total: Money::new(order.total_minor, currency).context("an order of an impossible amount")?,
+        amount_minor: body.amount,
+    });
+    Ok(Attempt { scope, fingerprints, wanted, request_id })
+}
+
+/// `GET /v1/orders/{id}/refunds/{refund_id}`: one refund of an order of one's own.
+pub(super) async fn show(
+    State(door): State<Door>,
+    Extension(request_id): Extension<RequestId>,
+    ids: Result<Path<(String, String)>, PathRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let found = async {
+        let customer = door::customer(&door, &headers)?;
+        let ids = ids.ok().and_then(|Path((order, id))| Some((order.parse().ok()?, id.parse().ok()?)));
+        let refunds = match ids {
+            Some((order, id)) => store::of_order(&door.checkout.pool, customer, order, Some::<RefundId>(id)).await?,
+            None => Vec::new(),
+        };
+        let refund = refunds.first().ok_or_else(|| Problem::new(Code::NotFound, "You have no refund of this id."))?;
+        Ok(reply::json(&shown(refund), request_id))
+    };
+    reply::shown(found.await, request_id)
+}
+
+/// `GET /v1/orders/{id}/refunds`: all refunds of an order of one's own, newest first.
+pub(super) async fn list(
+    State(door): State<Door>,
+    Extension(request_id): Extension<RequestId>,
+    id: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let listed = async {
+        let customer = door::customer(&door, &headers)?;
+        let order = orders::own(&door, customer, id.ok().map(|Path(id)| id)).await?;
+        let refunds = store::of_order(&door.checkout.pool, customer, OrderId(order.id), None).await?;
+        let data: Vec<_> = refunds.iter().map(shown).collect();
+        Ok(reply::json(&json!({ "data": data, "has_more": false }), request_id))
+    };
+    reply::shown(listed.await, request_id)
+}
+
+fn shown(refund: &StoredRefund) -> RefundBody<'_> {
+    RefundBody {
+        id: RefundId(refund.id),
+        order_id: OrderId(refund.order_id),
+        status: if refund.status == "reserved" { "pending" } else { &refund.status },
+        amount: refund.amount_minor,
+        currency: &refund.currency,
+        gateway_id: refund.gateway_id.as_deref(),
+        created_at: refund.created_at,
+        request_id: None,
+    }
+}

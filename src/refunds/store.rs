@@ -1,0 +1,133 @@
+//! The SQL of refunds. One at a time, not by the batch: each changes the row of its order, and the next one on the same order
+//! must see that.
+
+use std::collections::HashMap;
+
+use anyhow::Context;
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    ids::{CustomerId, EventId, OrderId, RefundId},
+    money::Money,
+};
+
+/// A refund whose amount is held back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRefund {
+    pub id: RefundId,
+    pub order: OrderId,
+    pub customer: CustomerId,
+    pub key_digest: [u8; 32],
+    pub amount: Money,
+}
+
+/// When it was is the answer.
+pub async fn insert(tx: &mut PgConnection, refund: &NewRefund) -> sqlx::Result<OffsetDateTime> {
+    sqlx::query_scalar!(
+        "INSERT INTO refunds (id, order_id, customer_id, key_digest, amount_minor, currency, status)
+         VALUES ($1, $2, $3, $4, $5, $6, 'reserved') RETURNING created_at",
+        refund.id.0,
+        refund.order.0,
+        refund.customer.0,
+        &refund.key_digest[..],
+        refund.amount.amount_minor(),
+        refund.amount.currency().code(),
+    )
+    .fetch_one(tx)
+    .await
+}
+
+/// Holds its amount back once more, after it was given up unsent.
+pub async fn reserve_again(tx: &mut PgConnection, id: RefundId) -> sqlx::Result<()> {
+    sqlx::query!("UPDATE refunds SET status = 'reserved' WHERE id = $1 AND status = 'released'", id.0)
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+/// Nothing was sent, and nothing is held back any more.
+pub async fn release(tx: &mut PgConnection, id: RefundId) -> sqlx::Result<()> {
+    sqlx::query!("UPDATE refunds SET status = 'released' WHERE id = $1 AND status = 'reserved'", id.0)
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+pub async fn succeed(tx: &mut PgConnection, id: RefundId, gateway_id: &str, event: EventId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE refunds SET status = 'succeeded', gateway_id = $2, event_id = $3, finished_at = db_clock() WHERE id = $1",
+        id.0,
+        gateway_id,
+        event.0,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+pub async fn refuse(tx: &mut PgConnection, id: RefundId, refusal: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE refunds SET status = 'refused', refusal = $2, finished_at = db_clock() WHERE id = $1",
+        id.0,
+        refusal,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// What these scopes gave back, ever, and of which order.
+pub async fn given_back(
+    tx: &mut PgConnection,
+    digests: &[[u8; 32]],
+) -> sqlx::Result<HashMap<[u8; 32], (OrderId, RefundId)>> {
+    let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
+    let rows = sqlx::query!(
+        r#"SELECT r.key_digest AS "key_digest!", r.order_id AS "order_id!", r.id AS "id!"
+           FROM unnest($1::bytea[]) AS wanted(digest)
+           CROSS JOIN LATERAL (
+               SELECT key_digest, order_id, id FROM refunds
+               WHERE refunds.key_digest = wanted.digest AND status IN ('reserved', 'succeeded') LIMIT 1
+           ) AS r"#,
+        &digests as &[&[u8]],
+    )
+    .fetch_all(tx)
+    .await?;
+    let of_row = |digest: Vec<u8>, order, id| Some((digest.try_into().ok()?, (OrderId(order), RefundId(id))));
+    Ok(rows.into_iter().filter_map(|row| of_row(row.key_digest, row.order_id, row.id)).collect())
+}
+
+/// A refund as its customer sees it.
+#[derive(Debug)]
+pub struct StoredRefund {
+    pub id: Uuid,
+    pub order_id: Uuid,
+    pub status: String,
+    pub amount_minor: i64,
+    pub currency: String,
+    pub gateway_id: Option<String>,
+    pub created_at: OffsetDateTime,
+}
+
+/// The refunds of one order of this customer, newest first, or one of them. What was given up unsent is none.
+pub async fn of_order(
+    pool: &PgPool,
+    customer: CustomerId,
+    order: OrderId,
+    only: Option<RefundId>,
+) -> anyhow::Result<Vec<StoredRefund>> {
+    sqlx::query_as!(
+        StoredRefund,
+        "SELECT id, order_id, status, amount_minor, currency, gateway_id, created_at FROM refunds
+         WHERE order_id = $1 AND customer_id = $2 AND status <> 'released' AND ($3::uuid IS NULL OR id = $3)
+         ORDER BY id DESC LIMIT 1000",
+        order.0,
+        customer.0,
+        only.map(|id| id.0),
+    )
+    .fetch_all(pool)
+    .await
+    .context("reading refunds")
+}
