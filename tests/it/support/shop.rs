@@ -178,8 +178,23 @@ impl Shop {
     }
 
     pub(crate) async fn order_as(&self, customer: i64, key: &str, body: &Value) -> Answer {
-        let request = self.http.post(format!("{}/v1/orders", self.api_url));
-        answer(request.bearer_auth(self.token(customer)).header("Idempotency-Key", key).json(body)).await
+        self.post_as(customer, "/v1/orders", key, body).await
+    }
+
+    /// A keyed POST.
+    pub(crate) async fn post(&self, path: &str, key: &str, body: &Value) -> Answer {
+        self.post_as(CUSTOMER, path, key, body).await
+    }
+
+    pub(crate) async fn post_as(&self, customer: i64, path: &str, key: &str, body: &Value) -> Answer {
+        let request = self.http.post(format!("{}{path}", self.api_url)).bearer_auth(self.token(customer));
+        answer(request.header("Idempotency-Key", key).json(body)).await
+    }
+
+    /// Gives back `amount` of an order, or all that is left.
+    pub(crate) async fn refund(&self, order: &str, key: &str, amount: Option<i64>) -> Answer {
+        let body = amount.map_or_else(|| json!({}), |amount| json!({ "amount": amount }));
+        self.post(&format!("/v1/orders/{order}/refunds"), key, &body).await
     }
 
     /// Sends the worked example's order and does not wait; the answer may never come.
@@ -210,9 +225,13 @@ impl Shop {
         answer(self.http.get(format!("{}{path}", self.api_url)).bearer_auth(self.token(customer))).await
     }
 
-    /// State of a key as the api tells it.
+    /// State of an order's key as the api tells it.
     pub(crate) async fn state_of(&self, key: &str) -> String {
-        let shown = self.get(&format!("/v1/idempotency-keys/orders.create/{key}")).await;
+        self.state_of_operation("orders.create", key).await
+    }
+
+    pub(crate) async fn state_of_operation(&self, operation: &str, key: &str) -> String {
+        let shown = self.get(&format!("/v1/idempotency-keys/{operation}/{key}")).await;
         shown.json()["state"].as_str().unwrap_or_default().to_owned()
     }
 
@@ -220,6 +239,12 @@ impl Shop {
     pub(crate) async fn fault(&self, name: &str, count: u32, latency_ms: u64) {
         let body = json!({"name": name, "count": count, "latency_ms": latency_ms});
         let sent = self.http.post(format!("{}/_mock/faults", self.gateway_url)).json(&body).send().await.expect("sent");
+        assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
+    }
+
+    /// Takes back every fault that has not fired.
+    pub(crate) async fn clear_faults(&self) {
+        let sent = self.http.delete(format!("{}/_mock/faults", self.gateway_url)).send().await.expect("sent");
         assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
     }
 
