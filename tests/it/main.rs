@@ -4,6 +4,7 @@ mod audit;
 mod audit_events;
 mod audit_world;
 mod backlog;
+mod charge_run;
 mod charges;
 mod claims;
 mod console;
