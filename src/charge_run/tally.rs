@@ -59,8 +59,13 @@ impl Tally {
 
     /// What to do now, if anything.
     pub(super) fn advice(&self) -> Option<&'static str> {
-        let open = self.lines(Kind::Unknown) + self.lines(Kind::NotSent) > 0;
-        open.then_some("run the same command again: what is charged is not charged again, the rest is")
+        if self.lines(Kind::Unknown) + self.lines(Kind::NotSent) > 0 {
+            Some("run the same command again: what is charged is not charged again, the rest is")
+        } else if self.lines(Kind::Rejected) > 0 {
+            Some("correct the rejected lines in the file and run it again: what is charged is not charged again")
+        } else {
+            None
+        }
     }
 }
 
@@ -112,7 +117,7 @@ mod tests {
             tally.add(kind, &line("1"));
             let open = matches!(kind, Kind::Rejected | Kind::Unknown | Kind::NotSent);
             assert_eq!(tally.is_settled(), !open, "{kind:?}");
-            assert_eq!(tally.advice().is_some(), open && kind != Kind::Rejected, "{kind:?}");
+            assert_eq!(tally.advice().is_some(), open, "{kind:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The phone over HTTP. Question: what exactly is sent, and what may be asked before anything is started anew?
 //!
-//! Every send is one that [`obey`] decided on: the transport makes no attempt of its own, follows no redirect and knows no
-//! proxy. The body is made once per intent, so every attempt carries the same bytes.
+//! Every send is one that [`obey`] decided on: the transport repeats nothing that it had begun to send, follows no redirect and
+//! knows no proxy. The body is made once per intent, so every attempt carries the same bytes.
 
 use std::time::Duration;
 

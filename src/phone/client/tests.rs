@@ -3,7 +3,7 @@
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
@@ -122,13 +122,10 @@ async fn raw(answers: Vec<&'static [u8]>) -> (String, JoinHandle<Vec<String>>) {
         let mut requests = Vec::new();
         for answer in answers {
             let (mut socket, _) = listener.accept().await.unwrap();
-            let mut request = Vec::new();
-            while !request.ends_with(&intent().body) {
-                assert!(socket.read_buf(&mut request).await.unwrap() > 0, "the request ended early");
-            }
+            let request = request_from(&mut socket).await;
             socket.write_all(answer).await.unwrap();
             socket.shutdown().await.unwrap();
-            requests.push(String::from_utf8(request).unwrap());
+            requests.push(request);
         }
         requests
     });
@@ -152,6 +149,40 @@ async fn a_lost_a_broken_and_a_half_answer_are_sent_again_under_the_same_key_and
     );
     let requests = serving.await.unwrap();
     assert!(requests.iter().all(|request| request == &requests[0]), "the attempts differ: {requests:?}");
+}
+
+/// Reads one whole request from a connection.
+async fn request_from(socket: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    while !request.ends_with(&intent().body) {
+        assert!(socket.read_buf(&mut request).await.unwrap() > 0, "the request ended early");
+    }
+    String::from_utf8(request).unwrap()
+}
+
+/// The case that transports like to repair by themselves: a kept connection that dies under a request.
+#[tokio::test]
+async fn a_kept_connection_that_dies_under_a_request_costs_an_attempt_that_is_known() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let whole = b"HTTP/1.1 201 Created\r\nContent-Length: 11\r\n\r\n{\"id\":\"o1\"}";
+    let serving = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        request_from(&mut socket).await;
+        socket.write_all(whole).await.unwrap();
+        request_from(&mut socket).await;
+        drop(socket);
+        // Whoever comes now was sent by the third attempt below, and by nobody else.
+        let (mut socket, _) = listener.accept().await.unwrap();
+        request_from(&mut socket).await;
+        socket.write_all(whole).await.unwrap();
+    });
+    let phone = Phone::new(&url, PROMPT).unwrap();
+    assert!(matches!(phone.attempt(&intent(), "k").await, Heard::Created(_)));
+    let heard = phone.attempt(&intent(), "k").await;
+    assert!(matches!(heard, Heard::NoAnswer { .. }), "somebody sent it again in secret: {heard:?}");
+    assert!(matches!(phone.attempt(&intent(), "k").await, Heard::Created(_)));
+    serving.await.unwrap();
 }
 
 #[tokio::test]
