@@ -5,6 +5,7 @@ mod audit_events;
 mod audit_world;
 mod backlog;
 mod catalogue;
+mod charge_run;
 mod charges;
 mod claims;
 mod console;
