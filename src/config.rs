@@ -2,12 +2,16 @@
 //!
 //! Knobs that contradict each other refuse to start: [`Timing::checked`].
 
+mod edges;
+
 use std::{net::SocketAddr, time::Duration};
 
 use clap::{
     Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
+
+pub use self::edges::{BreakerArgs, CustomerArgs};
 
 /// What a lease must leave, beyond the gateway's budget, to settle in, in milliseconds. No charge is sent with less.
 pub const SETTLE_RESERVE_MS: u64 = 2_000;
@@ -31,6 +35,10 @@ pub struct ApiArgs {
     pub timing: Timing,
     #[command(flatten)]
     pub webhook: WebhookSecretArgs,
+    #[command(flatten)]
+    pub customer: CustomerArgs,
+    #[command(flatten)]
+    pub breaker: BreakerArgs,
     /// Most requests that run the protocol at once; one more is answered 503 before it claims anything.
     #[arg(long, env = "CHECKOUT_RUNNING_MAX", default_value_t = 4096,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]

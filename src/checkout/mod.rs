@@ -6,8 +6,10 @@
 //!   recover ── take over what is due ───────────┘
 //! ```
 
+pub mod admission;
 pub mod charge;
 pub mod claim;
+pub mod claimed;
 pub mod evidence;
 pub mod finish;
 pub mod frozen;
@@ -36,6 +38,8 @@ pub struct Checkout {
     pub pool: PgPool,
     pub gateway: GatewayClient,
     pub timing: Timing,
+    /// How the claims came out.
+    pub claimed: claimed::Claimed,
     claims: GroupCommit<claim::Claims>,
     endings: GroupCommit<settle::Endings>,
 }
@@ -53,6 +57,7 @@ impl Checkout {
             gateway: GatewayClient::new(gateway)?,
             claims: GroupCommit::start(claim::Claims::new(pool.clone(), &timing), limits),
             endings: GroupCommit::start(settle::Endings::new(pool.clone()), limits),
+            claimed: claimed::Claimed::default(),
             pool,
             timing,
         })

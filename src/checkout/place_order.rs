@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use super::{
     Checkout,
+    admission::{Ticket, overloaded},
     claim::{ClaimOutcome, ClaimRequest, NewPurchase, NoClaim, claim},
     finish::{Finished, UNDER_REVIEW, finish},
     frozen::FrozenOrder,
-    shield::Place,
 };
 use crate::{
     crash_point::crash_point,
@@ -48,14 +48,22 @@ pub enum Reply {
     Problem(Problem),
 }
 
-/// `place`: room for one more new purchase, if there is any.
-pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option<Place>) -> anyhow::Result<Reply> {
+/// `ticket`: the right to begin a new purchase, or what to say when this would be one.
+pub async fn place_order(
+    checkout: &Checkout,
+    attempt: PlaceOrder,
+    mut ticket: Result<Ticket, Problem>,
+) -> anyhow::Result<Reply> {
     let asked_at = Instant::now();
-    let admission = admit(&attempt.order, place.as_ref());
+    let admission = admit(&attempt.order, &ticket);
     let request = claim_request(&attempt, admission.as_ref().ok())?;
 
     crash_point!(OrderBeforeClaim);
-    let claim = match claim(checkout, &request).await {
+    let outcome = claim(checkout, &request).await;
+    if let Ok(ticket) = &mut ticket {
+        ticket.account(&outcome);
+    }
+    let claim = match outcome {
         Ok(ClaimOutcome::Execute(claim) | ClaimOutcome::Resume(claim)) => claim,
         Ok(ClaimOutcome::Replay(response)) => return Ok(Reply::Replayed(response)),
         Ok(ClaimOutcome::InFlight { retry_after }) => return Ok(in_progress(retry_after)),
@@ -79,10 +87,10 @@ pub async fn place_order(checkout: &Checkout, attempt: PlaceOrder, place: Option
 }
 
 /// The checks that depend on the moment. They may refuse only what would be new: the claim decides whether it is.
-fn admit(order: &OrderRequest, place: Option<&Place>) -> Result<catalogue::Priced, Problem> {
-    match place {
-        None => Err(overloaded()),
-        Some(_) => catalogue::price(order).map_err(Problem::invalid),
+fn admit(order: &OrderRequest, ticket: &Result<Ticket, Problem>) -> Result<catalogue::Priced, Problem> {
+    match ticket {
+        Err(refusal) => Err(refusal.clone()),
+        Ok(_) => catalogue::price(order).map_err(Problem::invalid),
     }
 }
 
@@ -133,11 +141,6 @@ fn expired(resource_id: Uuid) -> Reply {
 
 fn under_review() -> Reply {
     Reply::Problem(Problem::new(Code::OutcomeUnknown, UNDER_REVIEW).retry_after(Duration::from_secs(60)))
-}
-
-fn overloaded() -> Problem {
-    Problem::new(Code::Overloaded, "Too many orders are being placed at this moment.")
-        .retry_after(Duration::from_secs(1))
 }
 
 /// This attempt has sent nothing, and nothing will be sent for it. An earlier one may have, so it is not final.

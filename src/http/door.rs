@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::Door;
 use crate::{
-    checkout::place_order::PlaceOrder,
+    checkout::{admission::rate_limited, place_order::PlaceOrder},
     credential::Subject,
     idempotency::{
         fingerprint::{Compared, Fingerprints},
@@ -59,6 +59,13 @@ pub(super) fn customer(door: &Door, headers: &HeaderMap) -> Result<CustomerId, P
         Subject::Customer(customer) => Ok(customer),
         Subject::Operator => Err(Problem::new(Code::Unauthenticated, "This token speaks for no customer.")),
     }
+}
+
+/// Who asks to see something of theirs, if they have not asked for too much of late.
+pub(super) fn reader(door: &Door, headers: &HeaderMap) -> Result<CustomerId, Problem> {
+    let customer = customer(door, headers)?;
+    door.reads.take(customer).map_err(rate_limited)?;
+    Ok(customer)
 }
 
 /// The raw bytes, if there are at most so many.

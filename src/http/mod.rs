@@ -5,6 +5,7 @@ mod docs;
 mod door;
 mod health;
 mod idempotency_keys;
+mod metrics;
 mod operator;
 mod orders;
 mod reply;
@@ -21,21 +22,30 @@ use axum::{
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    checkout::{Checkout, shield::Shield},
+    checkout::{
+        Checkout,
+        admission::{Admission, Buckets},
+        shield::Shield,
+    },
     credential::Credentials,
 };
 
-pub use self::{request_log::RequestLog, webhooks::WebhookSecret};
+pub use self::{metrics::Answered, request_log::RequestLog, webhooks::WebhookSecret};
 
 /// What every handler sees.
 #[derive(Debug, Clone)]
 pub struct Door {
     pub checkout: Checkout,
     pub shield: Shield,
+    /// What a new purchase must get past.
+    pub admission: Admission,
+    /// What each customer may read.
+    pub reads: Buckets,
     pub credentials: Credentials,
     /// Without one nobody is told anything here.
     pub webhook_secret: Option<WebhookSecret>,
     pub log: Arc<RequestLog>,
+    pub answered: Arc<Answered>,
 }
 
 pub fn routes(door: Door) -> Router {
@@ -48,6 +58,7 @@ pub fn routes(door: Door) -> Router {
         .route("/operator/requests", get(operator::requests))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::show))
         .fallback(reply::no_such_path)
         .method_not_allowed_fallback(reply::no_such_method)
         // From the inside out: a panic becomes a 500 with our own body, then the log sees every answer, that one too.

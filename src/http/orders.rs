@@ -38,8 +38,8 @@ pub(super) async fn create(
         Err(problem) => return reply::problem(&problem, request_id),
     };
     let facts = Facts { scope: Some(attempt.scope.clone()), ..Facts::default() };
-    let (checkout, place) = (door.checkout.clone(), door.shield.place());
-    let work = async move { place_order(&checkout, attempt, place).await };
+    let (checkout, ticket) = (door.checkout.clone(), door.admission.ticket(attempt.scope.customer));
+    let work = async move { place_order(&checkout, attempt, ticket).await };
     let mut response = match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
         Shielded::Done(Err(error)) => reply::surprise(&error, request_id),
@@ -62,7 +62,7 @@ pub(super) async fn show(
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Response {
-    let customer = match door::customer(&door, &headers) {
+    let customer = match door::reader(&door, &headers) {
         Ok(customer) => customer,
         Err(problem) => return reply::problem(&problem, request_id),
     };

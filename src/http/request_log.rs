@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::{
-    extract::{Request, State},
+    extract::{MatchedPath, Request, State},
     http::{HeaderValue, Method},
     middleware::Next,
     response::Response,
@@ -81,10 +81,14 @@ pub(super) async fn record(State(door): State<Door>, mut request: Request, next:
     let (request_id, began) = (RequestId::mint(), Instant::now());
     request.extensions_mut().insert(request_id);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
     if let Ok(id) = HeaderValue::from_str(&request_id.to_string()) {
         response.headers_mut().insert("request-id", id);
     }
+    let (status, replayed) = (response.status().as_u16(), response.headers().contains_key(REPLAYED));
+    let code = response.extensions().get::<Facts>().and_then(|facts| facts.code);
+    door.answered.count(route.as_ref().map(MatchedPath::as_str), &method, status, code, replayed);
     if path.starts_with("/v1/") {
         door.log.push(entry(request_id, &method, path, &response, began));
     }
