@@ -12,7 +12,7 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;mar
                      :target{outline:2px solid;outline-offset:2px}@media(prefers-color-scheme:dark){body{background:#16181b;color:#e8e8e8}}";
 
 /// Nothing but the page's own style is loaded or run.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 pub(super) async fn problems() -> impl IntoResponse {
     let rows: String = Code::ALL.iter().map(|code| row(*code)).collect();

@@ -3,6 +3,7 @@
 mod credential;
 mod docs;
 mod door;
+mod headers;
 mod health;
 mod idempotency_keys;
 mod metrics;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
 };
 use tower_http::catch_panic::CatchPanicLayer;
@@ -64,5 +65,6 @@ pub fn routes(door: Door) -> Router {
         // From the inside out: a panic becomes a 500 with our own body, then the log sees every answer, that one too.
         .layer(CatchPanicLayer::custom(reply::panicked))
         .layer(from_fn_with_state(door.clone(), request_log::record))
+        .layer(from_fn(headers::protect))
         .with_state(door)
 }

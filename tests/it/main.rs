@@ -12,6 +12,7 @@ mod crash_points;
 mod delivery;
 mod delivery_trouble;
 mod demo;
+mod edges;
 mod embedded_cluster;
 mod gateway_books;
 mod gateway_dialect;
