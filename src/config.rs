@@ -3,6 +3,7 @@
 //! Knobs that contradict each other refuse to start: [`Timing::checked`].
 
 mod edges;
+mod redacted;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -104,7 +105,7 @@ pub struct ReconcileKnobs {
 }
 
 /// `checkout console`: the pages.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct ConsoleArgs {
     /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
     #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8081")]
@@ -120,7 +121,7 @@ pub struct ConsoleArgs {
 }
 
 /// `checkout gateway`: the mock payment gateway, another company.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct MockGatewayArgs {
     /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
     #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8082")]
@@ -165,7 +166,7 @@ impl std::fmt::Debug for WebhookArgs {
 }
 
 /// `checkout mail`: the mock mail service, another company.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct MockMailArgs {
     /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
     #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8083")]
@@ -185,7 +186,7 @@ pub struct MockMailArgs {
 }
 
 /// The database that holds orders, records and the outbox.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct DatabaseArgs {
     /// PostgreSQL 15 or later, as `postgres://user:password@host:port/database`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
@@ -213,7 +214,7 @@ pub fn unless_empty(value: Option<String>) -> Option<String> {
 }
 
 /// How the payment gateway is reached.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct GatewayClientArgs {
     /// Base URL of the payment gateway.
     #[arg(long, env = "CHECKOUT_GATEWAY_URL", default_value = "http://127.0.0.1:8082")]

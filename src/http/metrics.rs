@@ -11,11 +11,7 @@ use std::{
     },
 };
 
-use axum::{
-    extract::State,
-    http::{Method, header::CONTENT_TYPE},
-    response::IntoResponse,
-};
+use axum::{extract::State, http::header::CONTENT_TYPE, response::IntoResponse};
 
 use super::Door;
 use crate::{
@@ -24,7 +20,7 @@ use crate::{
     wire::problem::Code,
 };
 
-/// What a request is counted under when no route took it, or its method is none of ours.
+/// What a request is counted under when no route took it.
 const OTHER: &str = "other";
 
 /// What was answered since the start. Every count is there from the first scrape on, except that of a route nobody asked.
@@ -36,10 +32,17 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// `route`: as it is written in the router, never as it came.
-    pub(super) fn count(&self, route: Option<&str>, method: &Method, status: u16, code: Option<Code>, replayed: bool) {
+    /// `route` as it is written in the router, never as it came, and `method` one that is known.
+    pub(super) fn count(
+        &self,
+        route: Option<&str>,
+        method: &'static str,
+        status: u16,
+        code: Option<Code>,
+        replayed: bool,
+    ) {
         let route = route.unwrap_or(OTHER);
-        let place = (known(method), status);
+        let place = (method, status);
         let mut routes = self.by_route.lock().unwrap_or_else(PoisonError::into_inner);
         // A route is named once, and found without a copy afterwards.
         if let Some(statuses) = routes.get_mut(route) {
@@ -81,12 +84,6 @@ impl Answered {
 
 fn total(count: &AtomicU64) -> f64 {
     count.load(Ordering::Relaxed) as f64
-}
-
-/// A client may send any word as a method; each would be a series of its own.
-fn known(method: &Method) -> &'static str {
-    const KNOWN: [&str; 7] = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"];
-    KNOWN.into_iter().find(|name| *name == method.as_str()).unwrap_or(OTHER)
 }
 
 pub(super) async fn show(State(door): State<Door>) -> impl IntoResponse {

@@ -11,6 +11,7 @@ mod operator;
 mod orders;
 mod reply;
 mod request_log;
+mod shown_path;
 mod webhooks;
 
 use std::sync::Arc;

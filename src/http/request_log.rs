@@ -9,7 +9,7 @@ use std::{
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderValue, Method},
+    http::HeaderValue,
     middleware::Next,
     response::Response,
 };
@@ -17,7 +17,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{Door, reply::REPLAYED};
+use super::{
+    Door,
+    reply::REPLAYED,
+    shown_path::{known, shown_path},
+};
 use crate::{idempotency::key::Scope, ids::RequestId, wire::problem::Code};
 
 /// Requests that are remembered.
@@ -80,22 +84,23 @@ impl RequestLog {
 pub(super) async fn record(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let (request_id, began) = (RequestId::mint(), Instant::now());
     request.extensions_mut().insert(request_id);
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let (method, path) = (known(request.method()), shown_path(request.uri().path(), route));
     let mut response = next.run(request).await;
     if let Ok(id) = HeaderValue::from_str(&request_id.to_string()) {
         response.headers_mut().insert("request-id", id);
     }
     let (status, replayed) = (response.status().as_u16(), response.headers().contains_key(REPLAYED));
     let code = response.extensions().get::<Facts>().and_then(|facts| facts.code);
-    door.answered.count(route.as_ref().map(MatchedPath::as_str), &method, status, code, replayed);
+    door.answered.count(route, method, status, code, replayed);
     if path.starts_with("/v1/") {
-        door.log.push(entry(request_id, &method, path, &response, began));
+        door.log.push(entry(request_id, method, path, &response, began));
     }
     response
 }
 
-fn entry(request_id: RequestId, method: &Method, path: String, response: &Response, began: Instant) -> Entry {
+fn entry(request_id: RequestId, method: &str, path: String, response: &Response, began: Instant) -> Entry {
     let facts = response.extensions().get::<Facts>();
     let scope = facts.and_then(|facts| facts.scope.as_ref());
     Entry {

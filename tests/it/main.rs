@@ -5,6 +5,7 @@ mod audit_events;
 mod audit_world;
 mod backlog;
 mod breaker;
+mod canaries;
 mod claims;
 mod console;
 mod crash_matrix;
