@@ -140,10 +140,9 @@ async fn be_careless(shop: &Shop, token: &str) {
     }
 }
 
-const GATEWAY_FAULTS: [&str; 9] = [
+const GATEWAY_FAULTS: [&str; 8] = [
     "http_503_before",
     "http_429_before",
-    "http_500_before",
     "http_500_after",
     "drop_after",
     "rst_after",
