@@ -56,7 +56,7 @@ pub(super) async fn show(
     path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
 ) -> Response {
-    let scope = match door::customer(&door, &headers).and_then(|customer| {
+    let scope = match door::reader(&door, &headers).and_then(|customer| {
         let Path((operation, key)) = path.map_err(|_| unknown_key())?;
         let operation = Operation::from_name(&operation).ok_or_else(unknown_key)?;
         let key = IdempotencyKey::parse(key.as_bytes())
