@@ -33,10 +33,10 @@ impl Balance {
     }
 
     /// Entries of what is not there: no capture stands behind them.
-    pub(super) fn add_of_nobody(&mut self, currency: &str, booked: i64, about: Vec<String>) {
+    pub(super) fn add_of_nobody(&mut self, currency: &str, booked: i64, aggregates: Vec<String>) {
         let sides = self.sides(currency);
         sides.booked += booked;
-        sides.entries_of_nobody.extend(about);
+        sides.entries_of_nobody.extend(aggregates);
     }
 
     fn sides(&mut self, currency: &str) -> &mut Sides {

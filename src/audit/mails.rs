@@ -27,7 +27,7 @@ pub struct Mail {
     /// What it tells of, if it is one of ours.
     pub event: Option<Uuid>,
     /// The order, or the charge that stands alone.
-    pub about: Option<Uuid>,
+    pub aggregate: Option<Uuid>,
 }
 
 /// As the service lists it.
@@ -48,7 +48,7 @@ struct Tags {
 impl From<Line> for Mail {
     fn from(Line { id, tags }: Line) -> Self {
         let read = |tag: Option<String>| tag?.parse().ok();
-        Self { id, event: read(tags.event_id), about: read(tags.order_id.or(tags.charge_id)) }
+        Self { id, event: read(tags.event_id), aggregate: read(tags.order_id.or(tags.charge_id)) }
     }
 }
 
@@ -113,10 +113,10 @@ impl<'a> Mailbox<'a> {
         if receipt.sent_at < self.asked_at && !self.listed.contains(receipt.mail_id.as_str()) {
             found.add_one(Kind::UnsentReceipt, || Example {
                 key: None,
-                ids: vec![receipt.about.to_string(), receipt.event_id.to_string(), receipt.mail_id.clone()],
+                ids: vec![receipt.aggregate.to_string(), receipt.event_id.to_string(), receipt.mail_id.clone()],
                 detail: format!(
                     "a receipt about {} names mail {}, which was never delivered",
-                    receipt.about, receipt.mail_id
+                    receipt.aggregate, receipt.mail_id
                 ),
             });
         }
@@ -136,33 +136,33 @@ impl<'a> Mailbox<'a> {
         }
     }
 
-    /// By order or charge, the events of all that were told by more than one: whether they are of one kind is for the database
+    /// By aggregate, the events of each that was told by more than one: whether they are of one kind is for the database
     /// to say.
     pub(super) fn with_several(&self) -> BTreeMap<Uuid, Vec<Uuid>> {
-        let mut by_subject: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
+        let mut by_aggregate: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
         for (event, mails) in &self.by_event {
-            if let Some(about) = mails.first().and_then(|mail| mail.about) {
-                by_subject.entry(about).or_default().push(*event);
+            if let Some(aggregate) = mails.first().and_then(|mail| mail.aggregate) {
+                by_aggregate.entry(aggregate).or_default().push(*event);
             }
         }
-        by_subject.retain(|_, events| events.len() > 1);
-        by_subject
+        by_aggregate.retain(|_, events| events.len() > 1);
+        by_aggregate
     }
 }
 
 /// Names what was told twice, by two events. An event whose kind nobody remembers accuses nobody.
 pub(super) fn name_confirmed_twice(told: &BTreeMap<Uuid, Vec<Uuid>>, only_once: &HashSet<Uuid>, found: &mut Found) {
-    for (about, events) in told {
+    for (aggregate, events) in told {
         let confirmed: Vec<_> = events.iter().filter(|event| only_once.contains(event)).collect();
         if confirmed.len() > 1 {
             found.add_one(Kind::RepeatedEffect, || Example {
                 key: None,
-                ids: std::iter::once(about)
+                ids: std::iter::once(aggregate)
                     .chain(confirmed.iter().copied())
                     .take(IDS_MAX)
                     .map(Uuid::to_string)
                     .collect(),
-                detail: format!("{about} was confirmed by the mails of {} events", confirmed.len()),
+                detail: format!("{aggregate} was confirmed by the mails of {} events", confirmed.len()),
             });
         }
     }
@@ -180,11 +180,11 @@ mod tests {
                 "tags":{{"event_id":"{event}","more":"x","order_id":"{order}"}}}}"#
         );
         let mail: Mail = serde_json::from_str(&line).unwrap();
-        assert_eq!((mail.event, mail.about), (Some(event), Some(order)));
+        assert_eq!((mail.event, mail.aggregate), (Some(event), Some(order)));
         let mail: Mail = serde_json::from_str(&line.replace("order_id", "charge_id")).unwrap();
-        assert_eq!((mail.event, mail.about), (Some(event), Some(order)));
+        assert_eq!((mail.event, mail.aggregate), (Some(event), Some(order)));
         let foreign: Mail = serde_json::from_str(r#"{"id":"m2","tags":{"event_id":"no uuid"}}"#).unwrap();
-        assert_eq!((foreign.event, foreign.about), (None, None));
+        assert_eq!((foreign.event, foreign.aggregate), (None, None));
     }
 
     #[test]

@@ -122,7 +122,7 @@ async fn judge_captures(
         .await
         .context("reading charges")?;
     for nobody in store::effects::entries_of_nobody(tx).await.context("looking for entries of nobody")? {
-        matching.balance.add_of_nobody(&nobody.currency, nobody.booked_minor, nobody.about);
+        matching.balance.add_of_nobody(&nobody.currency, nobody.booked_minor, nobody.aggregates);
     }
     std::mem::take(&mut matching.balance).judge(found);
     let known = store::keys::known_keys(tx, &matching.unexplained_keys()).await.context("reading records")?;

@@ -440,7 +440,7 @@ async fn a_ledger_that_cannot_be_read_or_contradicts_itself_is_no_verdict() {
 async fn mail_service_that_lists(mails: &[Mail], count: usize) -> MockServer {
     let listed: Vec<_> = mails
         .iter()
-        .map(|mail| json!({"id": mail.id, "tags": {"event_id": mail.event, "order_id": mail.about}}))
+        .map(|mail| json!({"id": mail.id, "tags": {"event_id": mail.event, "order_id": mail.aggregate}}))
         .collect();
     let service = MockServer::start().await;
     Mock::given(matchers::path("/_mock/mails"))

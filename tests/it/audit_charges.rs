@@ -43,7 +43,11 @@ async fn a_charge_that_was_taken_for_an_order_and_has_none_is_a_lost_order() {
     let (mut shop, _) = Shop::with_a_charge().await;
     let sale = shop.sell("first-key", None).await;
     let undone = ["orders", "outbox", "event_log", "ledger_entries", "receipts"].map(|table| {
-        format!("DELETE FROM {table} WHERE {} = '{}'", if table == "orders" { "id" } else { "order_id" }, sale.order)
+        format!(
+            "DELETE FROM {table} WHERE {} = '{}'",
+            if table == "orders" { "id" } else { "aggregate_id" },
+            sale.order
+        )
     });
     shop.execute(&undone.join(";")).await;
     shop.assert_names(Kind::LostOrder, &sale.charge.to_string()).await;

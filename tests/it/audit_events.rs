@@ -10,8 +10,8 @@ use crate::{audit_world::Shop, support::keep_days};
 async fn hold(shop: &Shop, stage: &str, event: Uuid, is_parked: bool) {
     let next = if is_parked { "NULL" } else { "db_clock() + interval '1 min'" };
     shop.execute(&format!(
-        "INSERT INTO parked_events (stage, event_id, day, order_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
-         SELECT '{stage}', event_id, day, order_id, sequence, type, payload, created_at, 5, 'no such mailbox', {next}
+        "INSERT INTO parked_events (stage, event_id, day, aggregate_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
+         SELECT '{stage}', event_id, day, aggregate_id, sequence, type, payload, created_at, 5, 'no such mailbox', {next}
          FROM outbox WHERE event_id = '{event}'"
     ))
     .await;

@@ -107,7 +107,7 @@ impl Shop {
                     events = events + 1,
                     status = CASE WHEN refunded_minor + {amount} < total_minor THEN 'partially_refunded' ELSE 'refunded' END
              WHERE id = '{order}';
-             INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload)
+             INSERT INTO outbox (day, event_id, aggregate_id, sequence, shard, type, payload)
              SELECT db_day(), '{event}', id, events, 0, 'order.refunded', '{{}}' FROM orders WHERE id = '{order}'"
         ))
         .await;
@@ -209,7 +209,7 @@ impl Shop {
     pub(crate) async fn insert_event(&self, order: Uuid, sequence: i32) -> Uuid {
         let event = Uuid::now_v7();
         self.execute(&format!(
-            "INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload)
+            "INSERT INTO outbox (day, event_id, aggregate_id, sequence, shard, type, payload)
              VALUES (db_day(), '{event}', '{order}', {sequence}, 0, 'order.created', '{{}}')"
         ))
         .await;
@@ -219,8 +219,8 @@ impl Shop {
     /// It is in the log, and marked.
     pub(crate) async fn publish(&self, event: Uuid) {
         self.execute(&format!(
-            "INSERT INTO event_log (day, partition, \"offset\", event_id, order_id, sequence, type, payload, occurred_at)
-             SELECT day, 0, (SELECT count(*) FROM event_log), event_id, order_id, sequence, type, payload, created_at
+            "INSERT INTO event_log (day, partition, \"offset\", event_id, aggregate_id, sequence, type, payload, occurred_at)
+             SELECT day, 0, (SELECT count(*) FROM event_log), event_id, aggregate_id, sequence, type, payload, created_at
              FROM outbox WHERE event_id = '{event}';
              UPDATE outbox SET sent_at = db_clock() WHERE event_id = '{event}'"
         ))
@@ -229,15 +229,15 @@ impl Shop {
 
     pub(crate) async fn process(&self, event: Uuid, consumer: &str) {
         self.execute(&format!(
-            "INSERT INTO processed (day, consumer, event_id, order_id, sequence)
-             SELECT day, '{consumer}', event_id, order_id, sequence FROM outbox WHERE event_id = '{event}'"
+            "INSERT INTO processed (day, consumer, event_id, aggregate_id, sequence)
+             SELECT day, '{consumer}', event_id, aggregate_id, sequence FROM outbox WHERE event_id = '{event}'"
         ))
         .await;
     }
 
     pub(crate) async fn book(&self, event: Uuid, order: Uuid, amount: i64) {
         self.execute(&format!(
-            "INSERT INTO ledger_entries (event_id, account, order_id, amount_minor, currency)
+            "INSERT INTO ledger_entries (event_id, account, aggregate_id, amount_minor, currency)
              VALUES ('{event}', 'gateway', '{order}', {amount}, 'eur'), ('{event}', 'sales', '{order}', {}, 'eur')",
             -amount
         ))
@@ -248,14 +248,14 @@ impl Shop {
     pub(crate) async fn mail(&mut self, event: Uuid, order: Uuid) {
         let mail = self.deliver(event, order);
         self.execute(&format!(
-            "INSERT INTO receipts (event_id, order_id, mail_id) VALUES ('{event}', '{order}', '{mail}')"
+            "INSERT INTO receipts (event_id, aggregate_id, mail_id) VALUES ('{event}', '{order}', '{mail}')"
         ))
         .await;
     }
 
     pub(crate) fn deliver(&mut self, event: Uuid, order: Uuid) -> String {
         let id = Uuid::now_v7().to_string();
-        self.mails.push(Mail { id: id.clone(), event: Some(event), about: Some(order) });
+        self.mails.push(Mail { id: id.clone(), event: Some(event), aggregate: Some(order) });
         id
     }
 

@@ -100,11 +100,11 @@ pub(crate) async fn each_succeeded_charge(
                SELECT charge_id, CASE count(*) WHEN 1 THEN (array_agg(id))[1] END AS only_id FROM orders GROUP BY charge_id
            ) AS o ON o.charge_id = c.id
            LEFT JOIN (
-               SELECT l.order_id, sum(l.amount_minor)::bigint AS net, min(l.currency) AS currency, COALESCE(sum(f.amount_minor), 0)::bigint AS back,
+               SELECT l.aggregate_id, sum(l.amount_minor)::bigint AS net, min(l.currency) AS currency, COALESCE(sum(f.amount_minor), 0)::bigint AS back,
                       sum(l.amount_minor) FILTER (WHERE f.id IS NULL) AS taken
-               FROM ledger_entries AS l LEFT JOIN refunds AS f ON f.event_id = l.event_id AND f.order_id = l.order_id
-               WHERE l.account = 'gateway' GROUP BY l.order_id
-           ) AS b ON b.order_id = CASE c.operation WHEN 'charges.create' THEN c.id ELSE o.only_id END
+               FROM ledger_entries AS l LEFT JOIN refunds AS f ON f.event_id = l.event_id AND f.order_id = l.aggregate_id
+               WHERE l.account = 'gateway' GROUP BY l.aggregate_id
+           ) AS b ON b.aggregate_id = CASE c.operation WHEN 'charges.create' THEN c.id ELSE o.only_id END
                  AND b.taken = c.amount_minor AND b.net = c.amount_minor - b.back AND b.currency = c.currency
            WHERE c.status = 'succeeded'"#,
         asked_at,
