@@ -63,6 +63,9 @@ pub mod audit;
 pub mod mock_gateway;
 // And a third one: the mock mail service.
 pub mod mock_mail;
+// The customer's side: a client that obeys the contract, and a batch of charges sent by it.
+pub mod charge_run;
+pub mod phone;
 // The pages.
 pub mod console;
 

@@ -11,6 +11,7 @@ use std::{
 use anyhow::Context;
 use checkout::{
     audit::{self, VerifyArgs},
+    charge_run::{self, ChargeRunArgs},
     config::{ApiArgs, ConsoleArgs, MockGatewayArgs, MockMailArgs, WorkerArgs},
     credential::{Credentials, Subject},
     database::embedded::guardian::{self, GuardianArgs},
@@ -66,6 +67,11 @@ enum Role {
         after_help = "Examples:\n  checkout token 42                    # signed with the running demo's secret\n  checkout token 42 --secret \"$CHECKOUT_SECRET\" --ttl-hours 1"
     )]
     Token(TokenArgs),
+    /// Charges a list of invoice lines, each once, however often it is run: for a batch job that stores no keys.
+    #[command(
+        after_help = "Example file:\n  customer,invoice_line,billing_period,amount,currency,payment_method\n  42,INV-2026-117/1,2026-11,4299,eur,pm_card_visa\n\nExamples:\n  checkout charge-run november.csv --dry-run   # keys and totals; nothing is sent\n  checkout charge-run november.csv             # at the running demo; after a crash, the same again\n  checkout charge-run november.csv --api-url https://shop.example --secret \"$CHECKOUT_SECRET\"\n\nThe key of a line is made of customer, invoice line and billing period. The same line with another amount is rejected\n(422 idempotency_key_reused) and never charged twice. A declined line stays declined until its key expires;\nto charge another card for it, give it an invoice line of its own.\nWritten beside the file, anew by each run: november.results.csv and, if rows were rejected, november.rejected.csv.\n\nExit code: 0 when every line has its final answer, 1 when a line was rejected, is unknown or was not sent."
+    )]
+    ChargeRun(ChargeRunArgs),
     /// Audits a stack: the database against the gateway's own books and the mail service's.
     #[command(
         after_help = "Examples:\n  checkout verify                      # the running demo\n  checkout verify --database-url postgres://… --gateway-url http://127.0.0.1:8082\n\nExit code: 0 clean, 1 anomalies, 2 could not look."
@@ -174,6 +180,7 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
             print!("{}", checkout::crash_point::listing());
             Ok(())
         }
+        Role::ChargeRun(args) => return charge_run::run(args, stop, running_api).await,
         Role::Verify(args) => return Ok(audit::verify(args, running_demo).await.into()),
         Role::Review(args) => desk::review(args, running_demo).await,
         Role::Parked(args) => parked::parked(args, running_demo).await,
@@ -195,4 +202,9 @@ fn token(args: &TokenArgs) -> anyhow::Result<()> {
 fn running_demo(data_dir: Option<&Path>) -> anyhow::Result<Place> {
     let state = DemoState::read(data_dir)?;
     Ok(Place { database_url: state.database_url, gateway_url: state.gateway_url, mail_url: state.mail_url })
+}
+
+fn running_api(data_dir: Option<&Path>) -> anyhow::Result<charge_run::Api> {
+    let state = DemoState::read(data_dir)?;
+    Ok(charge_run::Api { url: state.api_url, secret: state.secret })
 }

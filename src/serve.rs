@@ -131,6 +131,8 @@ async fn converse(
             .header_read_timeout(limits.head)
             .keep_alive(keep)
             .max_buf_size(BUFFER_BYTES_MAX)
+            // The buffer alone lets a head through that arrives in one piece.
+            .max_header_size(BUFFER_BYTES_MAX)
             // A client may say that it has said everything, and still wait for its answer.
             .half_close(true)
             .serve_connection(TokioIo::new(Patient::new(stream, limits.write)), service)

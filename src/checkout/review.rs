@@ -141,7 +141,10 @@ async fn confirm_charged(checkout: &Checkout, gateway_id: &str, ask: &Ask) -> an
     };
     match found {
         Lookup::Found(Outcome::Approved { .. }) => Ok(()),
-        Lookup::Found(_) => bail!("the gateway says that {gateway_id} did not move {}", ask.amount()),
+        Lookup::Found(_) => {
+            let missed = if let Ask::Charge(_) = ask { "take" } else { "give back" };
+            bail!("the gateway says that {gateway_id} did not {missed} {}", ask.amount())
+        }
         Lookup::NothingFound => bail!("the gateway has no {gateway_id} that was made for this key"),
         Lookup::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
     }

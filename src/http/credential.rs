@@ -9,8 +9,12 @@ use crate::{
 
 /// Who the `Authorization` header speaks for.
 pub(super) fn subject(credentials: &Credentials, headers: &HeaderMap) -> Result<Subject, Problem> {
-    let token = headers
-        .get(header::AUTHORIZATION)
+    let mut sent = headers.get_all(header::AUTHORIZATION).iter();
+    let only = match (sent.next(), sent.next()) {
+        (_, Some(_)) => return Err(unauthenticated("Send one Authorization, not several.")),
+        (only, None) => only,
+    };
+    let token = only
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))

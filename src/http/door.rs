@@ -124,7 +124,20 @@ fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> {
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(Problem::new(Code::UnsupportedMediaType, "Send the body without Content-Encoding."));
     }
-    json::parse_strict(body).map_err(|reason| Problem::new(Code::MalformedJson, reason.to_string()))
+    if headers
+        .get_all(header::TRANSFER_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+    {
+        return Err(Problem::new(Code::UnsupportedMediaType, "Send the body in no Transfer-Encoding but chunked."));
+    }
+    let body = json::parse_strict(body).map_err(|reason| Problem::new(Code::MalformedJson, reason.to_string()))?;
+    if json::holds_card_number(&body) {
+        let detail =
+            "Send the payment method that the gateway gave you for the card. Nothing of this request was kept.";
+        return Err(Problem::new(Code::CardDataNotAccepted, detail));
+    }
+    Ok(body)
 }
 
 /// `application/json`, with no parameter but the one charset that JSON has.

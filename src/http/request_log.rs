@@ -18,7 +18,11 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::{Door, reply::REPLAYED};
-use crate::{idempotency::key::Scope, ids::RequestId, wire::problem::Code};
+use crate::{
+    idempotency::key::Scope,
+    ids::RequestId,
+    wire::{card_number::holds_card_number, problem::Code},
+};
 
 /// Requests that are remembered.
 const REMEMBERED_MAX: usize = 500;
@@ -91,6 +95,16 @@ pub(super) async fn record(State(door): State<Door>, mut request: Request, next:
     response
 }
 
+fn shown(path: String) -> String {
+    if holds_card_number(&path) {
+        "(a path that holds a card number)".to_owned()
+    } else if path.len() > PATH_LENGTH_MAX {
+        path.chars().take(PATH_LENGTH_MAX).collect()
+    } else {
+        path
+    }
+}
+
 fn entry(request_id: RequestId, method: &Method, path: String, response: &Response, began: Instant) -> Entry {
     let facts = response.extensions().get::<Facts>();
     let scope = facts.and_then(|facts| facts.scope.as_ref());
@@ -98,7 +112,7 @@ fn entry(request_id: RequestId, method: &Method, path: String, response: &Respon
         at: OffsetDateTime::now_utc(),
         request_id,
         method: method.to_string(),
-        path: if path.len() > PATH_LENGTH_MAX { path.chars().take(PATH_LENGTH_MAX).collect() } else { path },
+        path: shown(path),
         customer: scope.map(|scope| scope.customer.0),
         key: scope.map(|scope| scope.key.as_str().to_owned()),
         status: response.status().as_u16(),

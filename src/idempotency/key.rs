@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::ids::CustomerId;
+use crate::{ids::CustomerId, wire::card_number::holds_card_number};
 
 /// Longest key in characters; what the gateway accepts too.
 pub const KEY_LENGTH_MAX: usize = 255;
@@ -24,17 +24,23 @@ pub enum InvalidKey {
     NotVisibleAscii,
     #[error("the key opens or closes a quote without its counterpart, or has an unescaped quote inside")]
     BrokenQuotes,
+    #[error("several keys were sent; a comma belongs to a key only between quotes")]
+    SeveralKeys,
+    #[error("the key looks like a card number; a fresh UUID never does")]
+    CardNumber,
 }
 
 impl IdempotencyKey {
     /// Reads a header value: an RFC 8941 string (`"8e03…"`, with `\"` and `\\` as its only escapes) or the bare key that
-    /// most clients send. Parameters after a quoted string are not known here and refused as broken quotes.
+    /// most clients send. Parameters after a quoted string are not known here and refused as broken quotes. A comma outside
+    /// quotes is refused: whatever stands between us and the client may have made one line of two.
     pub fn parse(header: &[u8]) -> Result<Self, InvalidKey> {
         let text = header.trim_ascii();
         let key = match text {
             [] => return Err(InvalidKey::Empty),
             [b'"', ..] => unquoted(text)?,
             _ if text.contains(&b'"') => return Err(InvalidKey::BrokenQuotes),
+            _ if text.contains(&b',') => return Err(InvalidKey::SeveralKeys),
             _ => text.to_vec(),
         };
         if key.is_empty() {
@@ -46,7 +52,8 @@ impl IdempotencyKey {
         if !key.iter().all(u8::is_ascii_graphic) {
             return Err(InvalidKey::NotVisibleAscii);
         }
-        String::from_utf8(key).map(Self).map_err(|_| InvalidKey::NotVisibleAscii)
+        let key = String::from_utf8(key).map_err(|_| InvalidKey::NotVisibleAscii)?;
+        if holds_card_number(&key) { Err(InvalidKey::CardNumber) } else { Ok(Self(key)) }
     }
 
     pub fn as_str(&self) -> &str {
@@ -167,6 +174,9 @@ mod tests {
             ("  k  ", "k"),
             (r#""a\"b\\c""#, r#"a"b\c"#),
             ("!~", "!~"),
+            ("\"a,b\"", "a,b"),
+            ("42424242-4242-4242-8242-424242424242", "42424242-4242-4242-8242-424242424242"),
+            ("order-1764543990122", "order-1764543990122"),
         ] {
             assert_eq!(IdempotencyKey::parse(header.as_bytes()).unwrap().as_str(), key, "{header}");
         }
@@ -192,6 +202,11 @@ mod tests {
             ("schlüssel".as_bytes(), InvalidKey::NotVisibleAscii),
             (b"nul\0", InvalidKey::NotVisibleAscii),
             (long.as_bytes(), InvalidKey::TooLong),
+            (b"a,b", InvalidKey::SeveralKeys),
+            (b"a, b", InvalidKey::SeveralKeys),
+            (b"\"a\", \"b\"", InvalidKey::BrokenQuotes),
+            (b"4242424242424242", InvalidKey::CardNumber),
+            (b"\"pay-4242-4242-4242-4242\"", InvalidKey::CardNumber),
         ] {
             assert_eq!(IdempotencyKey::parse(header), Err(reason), "{}", header.escape_ascii());
         }

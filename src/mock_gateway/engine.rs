@@ -158,7 +158,7 @@ fn charged(given: &Given<'_>, mut intent: Intent, issuer: Issuer) -> Decision {
 
 fn shown(intent: Intent, charge: Option<Charge>) -> Decision {
     let intent = Arc::new(intent);
-    let answer = Answer::Intent(Arc::clone(&intent));
+    let answer = Answer::Intent { intent: Arc::clone(&intent), latest_charge: None };
     Decision { answer, change: Change::Payment { intent, charge: charge.map(Arc::new) } }
 }
 

@@ -155,16 +155,23 @@ pub(super) async fn one(gateway: &Gateway, form: &Form<'_>, id: &str) -> Lookup 
 }
 
 pub(super) async fn list(gateway: &Gateway, form: &Form<'_>) -> Lookup {
-    let asked = paging::window(form, &["type"]).and_then(|window| Ok((window, paging::limit(form)?)));
+    let asked = paging::window(form, &["type", "types"]).and_then(|window| Ok((window, paging::limit(form)?)));
     let (window, limit) = match asked {
         Ok(asked) => asked,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let found = match form.get("type").map(EventKind::from_name) {
-        // A type that never happens here is one that nothing is listed of.
-        Some(None) => Vec::new(),
-        Some(Some(kind)) => gateway.books.events(Some(kind), window, limit + 1).await?,
-        None => gateway.books.events(None, window, limit + 1).await?,
+    let found = gateway.books.events(&kinds(form), window, limit + 1).await?;
+    Ok(Ok(Reply::ok(&List::page(found, limit, window.edge, "/v1/events"))))
+}
+
+/// The types asked for, as `type=charge.refunded`, `type=payment_intent.*` or `types[]=…`; without either: all. A type that
+/// never happens here is one that nothing is listed of.
+fn kinds(form: &Form<'_>) -> Vec<EventKind> {
+    let asked: Vec<&str> = form.get("type").into_iter().chain(form.list("types")).collect();
+    let fits = |kind: &EventKind, asked: &str| match asked.strip_suffix('*') {
+        Some(group) => kind.name().starts_with(group),
+        None => kind.name() == asked,
     };
-    Ok(Ok(Reply::ok(&List::page(found, limit, "/v1/events"))))
+    let wanted = |kind: &EventKind| asked.is_empty() || asked.iter().any(|asked| fits(kind, asked));
+    EventKind::ALL.into_iter().filter(wanted).collect()
 }

@@ -108,6 +108,7 @@ async fn suffer(
         | FaultName::LatencyBefore
         | FaultName::Http503Before
         | FaultName::Http429Before
+        | FaultName::LockTimeoutBefore
         | FaultName::Http500Before
         | FaultName::DropBefore
         | FaultName::Http500After

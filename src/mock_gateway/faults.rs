@@ -34,6 +34,8 @@ pub(super) enum FaultName {
     Http503Before,
     /// Too many requests. Nothing executed, nothing recorded.
     Http429Before,
+    /// Another request holds the object, and the client is advised to retry. Nothing executed, nothing recorded.
+    LockTimeoutBefore,
     /// The execution fails: no money moves, and the 500 is recorded.
     Http500Before,
     /// The connection ends without a byte. Nothing executed.
@@ -55,11 +57,12 @@ pub(super) enum FaultName {
 }
 
 impl FaultName {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Refuse,
         Self::LatencyBefore,
         Self::Http503Before,
         Self::Http429Before,
+        Self::LockTimeoutBefore,
         Self::Http500Before,
         Self::DropBefore,
         Self::Http500After,
@@ -81,6 +84,7 @@ impl Misbehaviour for FaultName {
             Self::LatencyBefore => "latency_before",
             Self::Http503Before => "http_503_before",
             Self::Http429Before => "http_429_before",
+            Self::LockTimeoutBefore => "lock_timeout_before",
             Self::Http500Before => "http_500_before",
             Self::DropBefore => "drop_before",
             Self::Http500After => "http_500_after",
@@ -101,6 +105,9 @@ impl Misbehaviour for FaultName {
             Self::LatencyBefore => "For latency_ms the key is in progress; then the request executes.",
             Self::Http503Before => "503 at once. Nothing is executed, nothing recorded.",
             Self::Http429Before => "429 at once. Nothing is executed, nothing recorded.",
+            Self::LockTimeoutBefore => {
+                "429 lock_timeout at once, with the advice to retry. Nothing is executed, nothing recorded."
+            }
             Self::Http500Before => "500, and no money moves. The 500 is recorded and replayed.",
             Self::DropBefore => "The connection ends without a byte. Nothing is executed.",
             Self::Http500After => "The money moves, and a 500 is recorded and replayed.",

@@ -18,12 +18,11 @@ const METADATA_VALUE_LENGTH_MAX: usize = 500;
 const TEXT_LENGTH_MAX: usize = 1000;
 pub(super) const AMOUNT_MAX: i64 = 99_999_999;
 
-/// What official clients commonly send and this gateway accepts without effect. (A GET of intents does expand their latest
-/// charge.)
-const ACCEPTED: [&str; 10] = [
+/// What official clients commonly send with a payment, and what would change nothing here: accepted without effect. In a
+/// question nothing is: a filter that is ignored answers another question.
+const ACCEPTED: [&str; 9] = [
     "automatic_payment_methods",
     "customer",
-    "expand",
     "off_session",
     "payment_method_types",
     "receipt_email",
@@ -32,6 +31,8 @@ const ACCEPTED: [&str; 10] = [
     "statement_descriptor_suffix",
     "use_stripe_sdk",
 ];
+/// Parameters that hold others, as `created[gte]=…` or `expand[0]=…`. Whoever knows one of them reads its inside too.
+const NESTED: [&str; 4] = ["created", "expand", "metadata", "types"];
 
 #[derive(Debug)]
 pub(super) struct Form<'a> {
@@ -62,25 +63,50 @@ impl<'a> Form<'a> {
         self.pairs().find(|(other, _)| *other == name).map(|(_, value)| value)
     }
 
-    /// Is this field asked for as a whole, as `expand[]=field` or `expand[0]=field`?
-    pub(super) fn expands(&self, field: &str) -> bool {
-        self.pairs().any(|(name, value)| name.starts_with("expand[") && value == field)
+    /// The values of a list, as `name[]=value` or `name[0]=value`.
+    pub(super) fn list(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.pairs().filter(move |(other, _)| top(other) == name && *other != name).map(|(_, value)| value)
+    }
+
+    /// Is this field asked for as a whole? Another one cannot be had.
+    pub(super) fn expands(&self, field: &str) -> Result<bool, Refusal> {
+        match self.list("expand").find(|asked| *asked != field) {
+            Some(other) => {
+                let message = format!("This property cannot be expanded ({other}): this gateway expands {field}.");
+                Err(Refusal::parameter("parameter_invalid", "expand", message))
+            }
+            None => Ok(self.list("expand").next().is_some()),
+        }
+    }
+
+    /// Refuses every name that is not among `known`.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
+        self.refuse_unless(|name| is_known(name, known))
     }
 
     /// Refuses every name that is neither among `known` nor accepted without effect.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), Refusal> {
-        for (name, _) in self.pairs() {
-            let top = name.split_once('[').map_or(name, |(top, _)| top);
-            let known = known.contains(&top) && (top == name || top == "metadata" || top == "created");
-            if !known && !ACCEPTED.contains(&top) {
-                return Err(Refusal::parameter(
-                    "parameter_unknown",
-                    name,
-                    format!("Received unknown parameter: {name}"),
-                ));
+    pub(super) fn only_or_accepted(&self, known: &[&str]) -> Result<(), Refusal> {
+        self.refuse_unless(|name| is_known(name, known) || ACCEPTED.contains(&top(name)))
+    }
+
+    fn refuse_unless(&self, fits: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+        match self.pairs().find(|(name, _)| !fits(name)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                Err(Refusal::parameter("parameter_unknown", name, format!("Received unknown parameter: {name}")))
             }
         }
-        Ok(())
+    }
+
+    /// Refuses the other values of a parameter of which this gateway speaks one.
+    pub(super) fn only_value(&self, name: &str, value: &str) -> Result<(), Refusal> {
+        match self.get(name) {
+            Some(other) if other != value => {
+                let message = format!("This gateway has {name}={value} only.");
+                Err(Refusal::parameter("parameter_invalid", name, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn metadata(&self) -> Result<Metadata, Refusal> {
@@ -164,4 +190,13 @@ impl<'a> Form<'a> {
             .filter(|value| !value.is_empty())
             .ok_or_else(|| Refusal::parameter("parameter_missing", name, format!("Missing required param: {name}.")))
     }
+}
+
+/// `metadata` of `metadata[order_id]`.
+fn top(name: &str) -> &str {
+    name.split_once('[').map_or(name, |(top, _)| top)
+}
+
+fn is_known(name: &str, known: &[&str]) -> bool {
+    known.contains(&top(name)) && (top(name) == name || NESTED.contains(&top(name)))
 }

@@ -23,39 +23,43 @@ use super::{
 pub(super) type Lookup = anyhow::Result<Result<Reply, Refusal>>;
 
 pub(super) async fn intent(gateway: &Gateway, form: &Form<'_>, id: &str) -> Lookup {
-    if let Err(refusal) = form.only(&["client_secret"]) {
-        return Ok(Err(refusal));
-    }
+    let asked = form.only(&["client_secret", "expand"]).and_then(|()| form.expands("latest_charge"));
+    let expands = match asked {
+        Ok(expands) => expands,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
     let found = match IntentId::parse(id) {
         Some(id) => gateway.books.intent(id).await?,
         None => None,
     };
     let Some(intent) = found else { return Ok(Err(no_such_intent(id))) };
     let intents = [intent];
-    let charges = expansion(gateway, form, "latest_charge", &intents).await?;
+    let charges = expansion(gateway, expands, &intents).await?;
     Ok(Ok(Reply::ok(&expanded(&intents[0], &charges))))
 }
 
 pub(super) async fn intents(gateway: &Gateway, form: &Form<'_>) -> Lookup {
-    let asked = paging::window(form, &[]).and_then(|window| Ok((window, paging::limit(form)?)));
-    let (window, limit) = match asked {
+    let asked = paging::window(form, &["expand"])
+        .and_then(|window| Ok((window, paging::limit(form)?, form.expands("data.latest_charge")?)));
+    let (window, limit, expands) = match asked {
         Ok(asked) => asked,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let found = gateway.books.intents(window, limit + 1).await?;
-    let charges = expansion(gateway, form, "data.latest_charge", &found).await?;
+    let charges = expansion(gateway, expands, &found).await?;
     let data = found.iter().map(|intent| expanded(intent, &charges)).collect();
-    Ok(Ok(Reply::ok(&List::page(data, limit, "/v1/payment_intents"))))
+    Ok(Ok(Reply::ok(&List::page(data, limit, window.edge, "/v1/payment_intents"))))
 }
 
 pub(super) async fn search(gateway: &Gateway, form: &Form<'_>) -> Lookup {
-    let asked = form.only(&["limit", "page", "query"]).and_then(|()| {
+    let asked = form.only(&["expand", "limit", "page", "query"]).and_then(|()| {
         let note = form
             .get("query")
             .ok_or_else(|| Refusal::parameter("parameter_missing", "query", "Missing required param: query."));
-        Ok((note.and_then(note_of)?, paging::limit(form)?, paging::cursor::<IntentId>(form, "page")?))
+        let page = paging::cursor::<IntentId>(form, "page")?;
+        Ok((note.and_then(note_of)?, paging::limit(form)?, page, form.expands("data.latest_charge")?))
     });
-    let (note, limit, page) = match asked {
+    let (note, limit, page, expands) = match asked {
         Ok(asked) => asked,
         Err(refusal) => return Ok(Err(refusal)),
     };
@@ -65,7 +69,7 @@ pub(super) async fn search(gateway: &Gateway, form: &Form<'_>) -> Lookup {
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next_page = found.last().filter(|_| has_more).map(|last| last.id);
-    let charges = expansion(gateway, form, "data.latest_charge", &found).await?;
+    let charges = expansion(gateway, expands, &found).await?;
     let data = found.iter().map(|intent| expanded(intent, &charges)).collect();
     let url = "/v1/payment_intents/search";
     Ok(Ok(Reply::ok(&SearchResult { object: "search_result", data, has_more, next_page, url })))
@@ -74,13 +78,8 @@ pub(super) async fn search(gateway: &Gateway, form: &Form<'_>) -> Lookup {
 type Charges = HashMap<ChargeId, Arc<Charge>>;
 
 /// The latest charges of these intents, if the request asks for them as a whole.
-async fn expansion(
-    gateway: &Gateway,
-    form: &Form<'_>,
-    field: &str,
-    intents: &[Arc<Intent>],
-) -> anyhow::Result<Charges> {
-    if !form.expands(field) {
+async fn expansion(gateway: &Gateway, expands: bool, intents: &[Arc<Intent>]) -> anyhow::Result<Charges> {
+    if !expands {
         return Ok(Charges::new());
     }
     let ids: Vec<ChargeId> = intents.iter().filter_map(|intent| intent.latest_charge).collect();
@@ -105,21 +104,22 @@ pub(super) async fn charge(gateway: &Gateway, form: &Form<'_>, id: &str) -> Look
     Ok(found.map(|charge| Reply::ok(&*charge)).ok_or_else(missing))
 }
 
-/// The charges of one intent. It has few, as each needs a confirmation, so they come on one page.
+/// The charges of one intent. It has few, as each needs a confirmation, so they are all read for every page.
 pub(super) async fn charges(gateway: &Gateway, form: &Form<'_>) -> Lookup {
-    let asked = form.only(&["limit", "payment_intent"]).and_then(|()| {
+    let asked = paging::window(form, &["payment_intent"]).and_then(|window| {
         let missing =
             || Refusal::parameter("parameter_missing", "payment_intent", "Missing required param: payment_intent.");
-        Ok((form.get("payment_intent").ok_or_else(missing)?, paging::limit(form)?))
+        Ok((form.get("payment_intent").ok_or_else(missing)?, window, paging::limit(form)?))
     });
-    let (intent, limit) = match asked {
+    let (intent, window, limit) = match asked {
         Ok(asked) => asked,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let Some(id) = IntentId::parse(intent) else { return Ok(Err(no_such_intent(intent))) };
     let charges = gateway.books.charges(id).await?;
-    let data: Vec<_> = charges.iter().map(AsRef::<Charge>::as_ref).collect();
-    Ok(Ok(Reply::ok(&List::page(data, limit, "/v1/charges"))))
+    let oldest_first = charges.iter().rev().map(AsRef::<Charge>::as_ref);
+    let data = window.among(oldest_first, |charge| charge.id).collect();
+    Ok(Ok(Reply::ok(&List::page(data, limit, window.edge, "/v1/charges"))))
 }
 
 #[derive(Serialize)]

@@ -31,6 +31,8 @@ pub(super) struct Request {
     pub(super) command: Command,
     /// The fault this request asked for itself.
     pub(super) asked: Option<Asked>,
+    /// Show the latest charge as a whole.
+    pub(super) expands: bool,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,10 @@ pub(super) async fn post(gateway: &Arc<Gateway>, request: Request) -> Answered {
             let message = "Request rate limit exceeded. Nothing was executed.";
             let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "invalid_request_error", message);
             Answered::Reply(refusal.coded("rate_limit").into())
+        }
+        Some(name @ FaultName::LockTimeoutBefore) => {
+            gateway.fired(name, key);
+            Answered::Reply(lock_timeout().into())
         }
         Some(name @ FaultName::DropBefore) => {
             gateway.fired(name, key);
@@ -124,6 +130,9 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
         Decided::Answer(answer) => (None, answer),
         Decided::Refused(refusal) => return Ok(Err(refusal)),
     };
+    if request.expands {
+        answer = expanded(gateway, answer, change.as_ref()).await?;
+    }
     if fate.is(FaultName::Http500After) {
         answer = failure(gateway, request, FaultName::Http500After);
     }
@@ -146,12 +155,28 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
             }
             Ok(Ok(answered(status, body)))
         }
-        Committed::Stale => {
-            let message = "This object is being changed by another request. Please try again.";
-            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "invalid_request_error", message);
-            Ok(Err(refusal.coded("lock_timeout").retry(true)))
-        }
+        Committed::Stale => Ok(Err(lock_timeout())),
     }
+}
+
+/// The one 429 that an official client retries, because it is told to.
+fn lock_timeout() -> Refusal {
+    let message = "This object is being changed by another request. Please try again.";
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "invalid_request_error", message).coded("lock_timeout").retry(true)
+}
+
+/// An intent with its latest charge: the one this execution makes, or else one that is there already.
+async fn expanded(gateway: &Gateway, answer: Answer, change: Option<&Change>) -> anyhow::Result<Answer> {
+    let Answer::Intent { intent, .. } = answer else { return Ok(answer) };
+    let made = match change {
+        Some(Change::Payment { charge: Some(charge), .. }) => Some(Arc::clone(charge)),
+        _ => None,
+    };
+    let latest_charge = match (made, intent.latest_charge) {
+        (None, Some(id)) => gateway.books.charge(id).await.context("reading the latest charge")?,
+        (made, _) => made,
+    };
+    Ok(Answer::Intent { intent, latest_charge })
 }
 
 /// The event that goes with a change, if anybody wants events.

@@ -60,7 +60,8 @@ pub(super) async fn create(
     };
     let asked = asked(&form, asked_for.metadata.get("mock_fault"))?;
     let keyed = keyed(head, Cow::Borrowed("/v1/refunds"), &form)?;
-    let request = payments::Request { id: request_id.into(), keyed, command: Command::Refund(asked_for), asked };
+    let command = Command::Refund(asked_for);
+    let request = payments::Request { id: request_id.into(), keyed, command, asked, expands: false };
     Ok(payments::post(gateway, request).await)
 }
 
@@ -175,5 +176,5 @@ pub(super) async fn list(gateway: &Gateway, form: &Form<'_>) -> Lookup {
     };
     let found = gateway.books.refunds(intent, window, limit + 1).await?;
     let data: Vec<_> = found.iter().map(AsRef::<Refund>::as_ref).collect();
-    Ok(Ok(Reply::ok(&List::page(data, limit, "/v1/refunds"))))
+    Ok(Ok(Reply::ok(&List::page(data, limit, window.edge, "/v1/refunds"))))
 }

@@ -19,6 +19,8 @@ use super::{
 };
 
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// What decides when the money is taken. Here that is at once, and saying so is no error.
+const CAPTURE_AT_ONCE: [&str; 2] = ["capture_method", "confirmation_method"];
 
 pub(super) async fn create(
     gateway: &Arc<Gateway>,
@@ -27,7 +29,11 @@ pub(super) async fn create(
     body: &Bytes,
 ) -> Result<Answered, Refusal> {
     let form = form(head, body)?;
-    form.only(&["amount", "confirm", "currency", "description", "metadata", "payment_method"])?;
+    let fields = ["amount", "confirm", "currency", "description", "expand", "metadata", "payment_method"];
+    form.only_or_accepted(&[&fields[..], &CAPTURE_AT_ONCE].concat())?;
+    for name in CAPTURE_AT_ONCE {
+        form.only_value(name, "automatic")?;
+    }
     let create = Create {
         amount: form.amount()?,
         currency: form.currency()?,
@@ -42,7 +48,8 @@ pub(super) async fn create(
     }
     let asked = asked(&form, create.metadata.get("mock_fault"))?;
     let keyed = keyed(head, Cow::Borrowed("/v1/payment_intents"), &form)?;
-    let request = payments::Request { id: request_id.into(), keyed, command: Command::Create(create), asked };
+    let expands = form.expands("latest_charge")?;
+    let request = payments::Request { id: request_id.into(), keyed, command: Command::Create(create), asked, expands };
     Ok(payments::post(gateway, request).await)
 }
 
@@ -66,14 +73,15 @@ pub(super) async fn change(
     let (known, command): (&[&str], _) = match verb {
         Verb::Confirm => {
             let card = form.get("payment_method").map(Card::find).transpose()?;
-            (&["payment_method"], Command::Confirm { intent, card })
+            (&["expand", "payment_method"], Command::Confirm { intent, card })
         }
-        Verb::Cancel => (&["cancellation_reason"], Command::Cancel { intent }),
+        Verb::Cancel => (&["cancellation_reason", "expand"], Command::Cancel { intent }),
     };
-    form.only(known)?;
+    form.only_or_accepted(known)?;
+    let expands = form.expands("latest_charge")?;
     let asked = asked(&form, None)?;
     let keyed = keyed(head, Cow::Owned(head.uri.path().to_owned()), &form)?;
-    Ok(payments::post(gateway, payments::Request { id: request_id.into(), keyed, command, asked }).await)
+    Ok(payments::post(gateway, payments::Request { id: request_id.into(), keyed, command, asked, expands }).await)
 }
 
 pub(super) fn form<'a>(head: &Parts, body: &'a Bytes) -> Result<Form<'a>, Refusal> {

@@ -33,6 +33,7 @@ pub(super) async fn dispatch(
         return Ok(Answered::Reply(Reply::ok(&serde_json::json!({ "status": "ok" }))));
     }
     authenticate(&head.headers)?;
+    on_behalf_of_nobody(&head.headers)?;
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let get = head.method == Method::GET || head.method == Method::HEAD;
     let post = head.method == Method::POST;
@@ -77,6 +78,16 @@ pub(super) async fn dispatch(
 fn not_allowed(head: &Parts, allowed: &'static str) -> Refusal {
     let message = format!("{} is not allowed here: use {allowed}.", head.method);
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message).allowing(allowed)
+}
+
+/// A platform acts for its merchants with this header. Ignored, it would charge in the platform's own name.
+fn on_behalf_of_nobody(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(account) = headers.get("stripe-account") else { return Ok(()) };
+    let message = format!(
+        "The provided key does not have access to account '{}': this gateway has no connected accounts.",
+        account.to_str().unwrap_or("?")
+    );
+    Err(Refusal::new(StatusCode::FORBIDDEN, "invalid_request_error", message).coded("account_invalid"))
 }
 
 /// Any secret key of test mode is good: bearer, or the user of basic credentials with an empty password.

@@ -80,13 +80,13 @@ fn list(value: Value) -> Result<Vec<Value>, String> {
 
 /// The items that are valid; what is wrong with the others is noted.
 fn read_items(items: Vec<Value>, errors: &mut Vec<FieldError>) -> Vec<Item> {
-    let mut read = Vec::with_capacity(items.len());
+    let mut read: Vec<Item> = Vec::with_capacity(items.len());
     for (place, item) in items.into_iter().enumerate() {
         let Some(mut fields) = Fields::of(item, &format!("/items/{place}"), errors) else { continue };
-        let sku = fields.require("sku", errors, |value| {
-            text(&value, SKU_LENGTH_MAX, "lower-case letters, digits, dashes and underscores", |c| {
-                c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_')
-            })
+        let sku = fields.require("sku", errors, |value| match read_sku(&value)? {
+            // Two lines of one thing are a cart that was merged wrongly, or twice.
+            sku if read.iter().any(|item| item.sku == sku) => Err("is in this order already".to_owned()),
+            sku => Ok(sku),
         });
         let quantity = fields.require("quantity", errors, |value| integer(&value, 1, QUANTITY_MAX));
         fields.finish(errors);
@@ -95,6 +95,12 @@ fn read_items(items: Vec<Value>, errors: &mut Vec<FieldError>) -> Vec<Item> {
         }
     }
     read
+}
+
+fn read_sku(value: &Value) -> Result<String, String> {
+    text(value, SKU_LENGTH_MAX, "lower-case letters, digits, dashes and underscores", |c| {
+        c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_')
+    })
 }
 
 #[cfg(test)]
@@ -154,6 +160,13 @@ mod tests {
                 "/tip~1~0"
             ]
         );
+    }
+
+    #[test]
+    fn a_thing_is_in_an_order_once() {
+        let twice =
+            json!([{"sku": "cup", "quantity": 1}, {"sku": "beans", "quantity": 1}, {"sku": "cup", "quantity": 2}]);
+        assert_eq!(pointers(with("items", twice)), ["/items/2/sku"]);
     }
 
     #[test]

@@ -114,6 +114,26 @@ mod tests {
     }
 
     #[test]
+    fn a_refund_and_a_payment_are_told_with_their_amount_and_name() {
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        let back = format!(
+            r#"{{"order_id":"{id}","customer_id":42,"refund_id":"{id}","gateway_id":"re_1","amount":1000,"currency":"eur"}}"#
+        );
+        let mail = of_order_refunded(event(), &back).unwrap();
+        assert_eq!((mail.key, mail.text), (event(), format!("10.00 EUR of your order {id} go back to you.\n")));
+        let paid = |reference: &str| {
+            format!(
+                r#"{{"charge_id":"{id}","customer_id":42,"gateway_id":"pi_1","amount":5,"currency":"eur"{reference}}}"#
+            )
+        };
+        let mail = of_charge_succeeded(event(), &paid("")).unwrap();
+        assert_eq!((mail.to.as_str(), mail.text.as_str()), ("customer-42@example.com", "We have received 0.05 EUR.\n"));
+        let mail = of_charge_succeeded(event(), &paid(r#","client_reference":"invoice 7""#)).unwrap();
+        assert_eq!(mail.text, "We have received 0.05 EUR for invoice 7.\n");
+        assert!(of_order_refunded(event(), PAYLOAD).is_err() && of_charge_succeeded(event(), &back).is_err());
+    }
+
+    #[test]
     fn an_event_that_tells_no_order_makes_no_receipt() {
         for wrong in ["", "{}", "[]", &PAYLOAD.replace("4299", "\"42.99\""), &PAYLOAD.replace("\"total\":6969,", "")] {
             assert!(of_order_created(event(), wrong).is_err(), "{wrong}");

@@ -9,6 +9,8 @@ use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::card_number;
+
 /// Deepest nesting of arrays and objects. The deepest body of the contract has three levels.
 pub const DEPTH_MAX: usize = 16;
 
@@ -100,7 +102,8 @@ impl<'de> Visitor<'de> for Strict {
         while let Some(name) = fields.next_key::<String>()? {
             without_nul(&name)?;
             if object.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("duplicate field {}", Value::String(name))));
+                // Without its name, which may be anything: the place says which.
+                return Err(A::Error::custom("a field appears twice"));
             }
             object.insert(name, fields.next_value_seed(inner)?);
         }
@@ -121,6 +124,18 @@ pub trait TypedBody: Serialize + Sized {
     /// Fields in their declared order, no white space, absent fields left out.
     fn canonical(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
+    }
+}
+
+/// Whether a card number stands anywhere in a document, the names of its fields included.
+pub fn holds_card_number(document: &Value) -> bool {
+    match document {
+        Value::String(text) => card_number::holds_card_number(text),
+        Value::Array(items) => items.iter().any(holds_card_number),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| card_number::holds_card_number(name) || holds_card_number(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -247,6 +262,22 @@ mod tests {
             assert!(parse_strict(bytes).is_err(), "{}", bytes.escape_ascii());
         }
         assert!(parse_strict(deepest.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_card_number_is_found_wherever_it_stands() {
+        let holds = |text: &str| holds_card_number(&parse_strict(text.as_bytes()).unwrap());
+        assert!(holds(r#""4242424242424242""#));
+        assert!(holds(r#"{"a":[1,{"b":"4242 4242 4242 4242"}]}"#));
+        assert!(holds(r#"{"4242424242424242":1}"#));
+        assert!(holds(r#"{"a":"\u0034242424242424242"}"#), "escaped is the same string");
+        assert!(!holds(r#"{"a":["4242","4242","4242","4242"],"b":1764543990123}"#));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_words_of_the_sender() {
+        let said = parse_strict(br#"{"secret":1,"secret":2}"#).unwrap_err().to_string();
+        assert!(said.starts_with("a field appears twice at line 1 column") && !said.contains("secret"), "{said}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What goes over the wire, as plain data: no room, no framework.
 
+pub mod card_number;
 pub mod charge;
 pub mod customer;
 pub mod event;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::json::FieldError;
 use crate::ids::RequestId;
@@ -16,7 +16,7 @@ const ERRORS_MAX: usize = 100;
 
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
     /// Again, unchanged, under the same key.

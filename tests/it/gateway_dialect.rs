@@ -15,11 +15,10 @@ stories![
     a_decline_is_recorded_and_replayed,
     every_test_card_says_what_its_name_says,
     a_request_that_fails_validation_does_not_burn_its_key,
+    a_charge_asked_for_as_a_whole_is_shown_and_replayed_so,
     a_key_past_its_time_executes_again,
     two_steps_create_and_confirm,
     a_cancelled_intent_takes_no_money,
-    a_list_pages_through_everything_once,
-    a_list_honours_its_window_of_time,
     search_may_lag_behind_the_books,
     the_ledger_streams_many_captures_and_finds_one_reference,
     concurrent_use_of_a_key_executes_once,
@@ -196,6 +195,8 @@ async fn a_request_that_fails_validation_does_not_burn_its_key(world: World) {
         (grinder(&[("currency", "euro")]), "parameter_invalid", "currency"),
         (grinder(&[("colour", "red")]), "parameter_unknown", "colour"),
         (grinder(&[("confirm", "yes")]), "parameter_invalid", "confirm"),
+        (grinder(&[("capture_method", "manual")]), "parameter_invalid", "capture_method"),
+        (grinder(&[("expand[0]", "customer")]), "parameter_invalid", "expand"),
         (GRINDER[1..].to_vec(), "parameter_missing", "amount"),
     ];
     for (form, code, param) in wrong {
@@ -205,7 +206,8 @@ async fn a_request_that_fails_validation_does_not_burn_its_key(world: World) {
     }
     let accepted = grinder(&[
         ("automatic_payment_methods[enabled]", "true"),
-        ("expand[0]", "latest_charge"),
+        ("capture_method", "automatic"),
+        ("confirmation_method", "automatic"),
         ("payment_method_types[0]", "card"),
         ("receipt_email", "a@example.org"),
         ("statement_descriptor_suffix", "GRIND"),
@@ -216,6 +218,25 @@ async fn a_request_that_fails_validation_does_not_burn_its_key(world: World) {
     let long = world.pay(&"k".repeat(256), GRINDER).await;
     assert_eq!((long.status, long.error("type")), (400, Some("invalid_request_error")));
     assert_eq!(world.pay(&"k".repeat(255), GRINDER).await.status, 200);
+}
+
+async fn a_charge_asked_for_as_a_whole_is_shown_and_replayed_so(world: World) {
+    let whole = grinder(&[("expand[0]", "latest_charge")]);
+    let paid = world.pay("k1", &whole).await;
+    let charge = &paid.json["latest_charge"];
+    assert_eq!((&charge["object"], &charge["amount_captured"]), (&json!("charge"), &json!(4299)), "{}", paid.text);
+    // What is replayed is what was answered, whatever became of the charge.
+    let charge_id = charge["id"].as_str().expect("an id");
+    assert_eq!(world.post("/v1/refunds", Some("r"), &[("charge", charge_id)]).await.status, 200);
+    assert_eq!(world.pay("k1", &whole).await.text, paid.text);
+    let bare = world.pay("k1", GRINDER).await;
+    assert_eq!((bare.status, bare.error("type")), (400, Some("idempotency_error")), "it is another request");
+
+    let declined = grinder(&[("payment_method", "pm_card_chargeDeclined")]);
+    let declined = world.pay("k2", &declined).await.json["error"]["payment_intent"]["id"].clone();
+    let cancel = format!("/v1/payment_intents/{}/cancel", declined.as_str().expect("an id"));
+    let cancelled = world.post(&cancel, Some("k3"), &[("expand[]", "latest_charge")]).await;
+    assert_eq!(cancelled.json["latest_charge"]["status"], "failed", "of an earlier request: {}", cancelled.text);
 }
 
 async fn a_key_past_its_time_executes_again(world: World) {
@@ -274,53 +295,6 @@ async fn a_cancelled_intent_takes_no_money(world: World) {
     // The record of the first answer does not change with the intent.
     let first = world.pay("k1", &[("amount", "890"), ("currency", "eur"), ("payment_method", "pm_card_visa")]).await;
     assert_eq!(first.text, ready.text);
-}
-
-async fn a_list_pages_through_everything_once(world: World) {
-    let mut made = Vec::new();
-    for serial in 0..7 {
-        made.push(world.pay(&format!("k{serial}"), GRINDER).await.id());
-    }
-    made.reverse();
-    let (mut listed, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = world.get(&format!("/v1/payment_intents?limit=3{cursor}")).await.json;
-        let ids = page["data"]
-            .as_array()
-            .expect("data")
-            .iter()
-            .map(|intent| intent["id"].as_str().expect("an id").to_owned());
-        listed.extend(ids);
-        if page["has_more"] == false {
-            break;
-        }
-        cursor = format!("&starting_after={}", listed.last().expect("more means some"));
-    }
-    assert_eq!(listed, made);
-    for wrong in ["limit=0", "limit=101", "starting_after=x", "created[gte]=now", "created[eq]=1", "ending_before=x"] {
-        assert_eq!(world.get(&format!("/v1/payment_intents?{wrong}")).await.status, 400, "{wrong}");
-    }
-}
-
-async fn a_list_honours_its_window_of_time(world: World) {
-    let mut made = Vec::new();
-    for serial in 0..3 {
-        made.push(world.pay(&format!("k{serial}"), GRINDER).await.json);
-        world.control("clock", json!({ "advance_s": 100 })).await;
-    }
-    let second = made[1]["created"].as_i64().expect("a time");
-    for (window, expected) in [
-        (format!("created[gte]={second}"), vec![&made[2], &made[1]]),
-        (format!("created={second}"), vec![&made[1]]),
-        (format!("created[gt]={second}"), vec![&made[2]]),
-        (format!("created[lte]={second}"), vec![&made[1], &made[0]]),
-        (format!("created[lt]={second}"), vec![&made[0]]),
-        (format!("created[gte]={second}&created[lte]={second}"), vec![&made[1]]),
-        (format!("created[gt]={second}&created[lt]={second}"), vec![]),
-    ] {
-        let page = world.get(&format!("/v1/payment_intents?{window}")).await.json;
-        assert_eq!(page["data"], json!(expected), "{window}");
-    }
 }
 
 async fn search_may_lag_behind_the_books(world: World) {
@@ -407,6 +381,7 @@ async fn whatever_fails_fails_in_the_error_envelope() {
         (401, client.post(&url).form(GRINDER)),
         (401, client.post(&url).bearer_auth("sk_live_1").form(GRINDER)),
         (401, client.post(&url).basic_auth("sk_live_1", Some("")).form(GRINDER)),
+        (403, client.get(&url).bearer_auth("sk_test_1").header("Stripe-Account", "acct_1")),
         (404, client.get(world.url("/v1/customers")).bearer_auth("sk_test_1")),
         (404, client.get(world.url("/_mock/nothing"))),
         (405, client.delete(&url).bearer_auth("sk_test_1")),

@@ -81,16 +81,20 @@ async fn drop_before_charges_nothing_and_the_retry_executes() {
 #[tokio::test]
 async fn refusals_before_execution_are_not_recorded() {
     let world = World::in_memory().await;
-    for (fault, status, code) in [("http_503_before", 503, None), ("http_429_before", 429, Some("rate_limit"))] {
+    for (fault, status, code, advice) in [
+        ("http_503_before", 503, None, None),
+        ("http_429_before", 429, Some("rate_limit"), None),
+        ("lock_timeout_before", 429, Some("lock_timeout"), Some("true")),
+    ] {
         world.fault(fault, 2).await;
         for _ in 0..2 {
             let refused = world.pay(fault, GRINDER).await;
             assert_eq!((refused.status, refused.error("code")), (status, code));
-            assert_eq!(refused.header("stripe-should-retry"), None);
+            assert_eq!(refused.header("stripe-should-retry"), advice);
         }
         assert_eq!(world.pay(fault, GRINDER).await.header("idempotent-replayed"), None);
     }
-    assert_eq!(world.captures().await, 2);
+    assert_eq!(world.captures().await, 3);
 }
 
 #[tokio::test]

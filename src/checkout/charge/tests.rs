@@ -9,6 +9,7 @@ use wiremock::{
 use super::*;
 use crate::{
     config::GatewayClientArgs,
+    gateway::RefundRequest,
     idempotency::key::{Operation, ScopeDigest},
     ids::AttemptId,
     money::{Currency, Money},
@@ -271,4 +272,48 @@ async fn nothing_is_sent_once_the_lease_is_nearly_over() {
         assert!(matches!(charged, Charged::Known(Outcome::NotSent { .. })), "{charged:?}");
     }
     assert!(gateway.arrived().await.is_empty());
+}
+
+/// A refund is under the same rules; and nothing left to give back may mean that it was given back under this very key.
+#[tokio::test]
+async fn a_refused_refund_that_may_have_been_sent_is_looked_for_before_it_is_believed() {
+    let ask = Ask::Refund(RefundRequest {
+        key: "chk_1".to_owned(),
+        gateway_id: "pi_1".to_owned(),
+        amount: Money::new(1000, Currency::Eur).unwrap(),
+    });
+    let ours = json!({"id": "re_1", "status": "succeeded", "amount": 1000, "currency": "eur", "metadata": {"checkout_key": "chk_1"}});
+    let refused = json!({"error": {"type": "invalid_request_error", "code": "charge_already_refunded"}});
+    for (maybe_sent, lists, posts) in [
+        // A first send has nothing to look for.
+        (false, vec![], 1),
+        (true, vec![json!([]), json!([])], 1),
+        // It was not there before the send, and is after it.
+        (true, vec![json!([]), json!([ours])], 1),
+        (true, vec![json!([ours])], 0),
+    ] {
+        let server = MockServer::start().await;
+        let is_ours = lists.last().is_some_and(|list| *list != json!([]));
+        let looks = lists.len();
+        for data in lists {
+            let list = ResponseTemplate::new(200).set_body_json(json!({"data": data, "has_more": false}));
+            let mock = Mock::given(method("GET")).and(path("/v1/refunds")).respond_with(list);
+            mock.up_to_n_times(1).mount(&server).await;
+        }
+        let post = Mock::given(method("POST")).and(path("/v1/refunds"));
+        post.respond_with(ResponseTemplate::new(400).set_body_json(&refused)).mount(&server).await;
+        let args = GatewayClientArgs { gateway_url: server.uri(), gateway_key: "sk_test_x".to_owned() };
+        let claim = claim(HOUR, maybe_sent);
+        let limits = Limits::of(&claim, &timing(), Instant::now());
+        let client = GatewayClient::new(&args).unwrap();
+        let charged = charge(&client, &claim, &ask, limits, &Evidence::default()).await;
+        match (is_ours, &charged) {
+            (true, Charged::Known(Outcome::Approved { gateway_id })) => assert_eq!(gateway_id, "re_1"),
+            (false, Charged::Known(Outcome::Declined { .. })) => {}
+            _ => panic!("{charged:?} after {looks} looks"),
+        }
+        let arrived = server.received_requests().await.unwrap();
+        let sent = arrived.iter().filter(|request| request.method.as_str() == "POST").count();
+        assert_eq!((arrived.len() - sent, sent), (looks, posts));
+    }
 }

@@ -36,13 +36,9 @@ impl EventLog {
         self.events.get(&id).map(|event| self.kept(event))
     }
 
-    /// Newest first.
-    pub(super) fn list(&self, kind: Option<EventKind>, window: Window<EventId>, limit: usize) -> Vec<KeptEvent> {
-        if window.from >= window.below {
-            return Vec::new();
-        }
-        let newest = self.events.range(window.from..window.below).rev().map(|(_, event)| event);
-        let wanted = newest.filter(|event| kind.is_none_or(|kind| event.kind == kind));
+    /// From the window's edge inwards.
+    pub(super) fn list(&self, kinds: &[EventKind], window: Window<EventId>, limit: usize) -> Vec<KeptEvent> {
+        let wanted = window.of(&self.events).filter(|event| kinds.contains(&event.kind));
         wanted.take(limit).map(|event| self.kept(event)).collect()
     }
 

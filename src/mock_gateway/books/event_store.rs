@@ -11,7 +11,7 @@ use super::{rows, store::StoreBooks};
 use crate::mock_gateway::{
     clock::EventId,
     events::{Event, EventKind, KeptEvent},
-    paging::Window,
+    paging::{Edge, Window},
 };
 
 pub(super) async fn write(transaction: &mut Transaction<'_, Postgres>, kept: &KeptEvent) -> anyhow::Result<()> {
@@ -47,22 +47,33 @@ impl StoreBooks {
 
     pub(super) async fn events(
         &self,
-        kind: Option<EventKind>,
+        kinds: &[EventKind],
         window: Window<EventId>,
         limit: usize,
     ) -> anyhow::Result<Vec<KeptEvent>> {
-        let found = sqlx::query_as!(
-            rows::EventRow,
-            "SELECT id, type AS kind, payment_intent, object, request_id, idempotency_key, pending
-             FROM mock_gateway.events
-             WHERE id >= $1 AND id < $2 AND ($3::text IS NULL OR type = $3) ORDER BY id DESC LIMIT $4",
-            window.from.to_string(),
-            window.below.to_string(),
-            kind.map(EventKind::name),
-            i64::try_from(limit)?
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        let kinds: Vec<String> = kinds.iter().map(|kind| kind.name().to_owned()).collect();
+        macro_rules! ordered {
+            ($order:tt) => {
+                sqlx::query_as!(
+                    rows::EventRow,
+                    "SELECT id, type AS kind, payment_intent, object, request_id, idempotency_key, pending
+                     FROM mock_gateway.events
+                     WHERE id >= $1 AND id < $2 AND type = ANY($3) ORDER BY id "
+                        + $order
+                        + " LIMIT $4",
+                    window.from.to_string(),
+                    window.below.to_string(),
+                    &kinds,
+                    i64::try_from(limit)?
+                )
+                .fetch_all(&self.pool)
+                .await?
+            };
+        }
+        let found = match window.edge {
+            Edge::Newest => ordered!("DESC"),
+            Edge::Oldest => ordered!("ASC"),
+        };
         found.into_iter().map(KeptEvent::try_from).collect()
     }
 

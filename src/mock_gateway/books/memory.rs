@@ -84,13 +84,9 @@ impl MemoryBooks {
         self.objects().intents.get(&id).map(|(intent, _)| Arc::clone(intent))
     }
 
-    pub(super) fn intents(&self, range: Window<IntentId>, limit: usize) -> Vec<Arc<Intent>> {
-        if range.from >= range.below {
-            return Vec::new();
-        }
+    pub(super) fn intents(&self, window: Window<IntentId>, limit: usize) -> Vec<Arc<Intent>> {
         let objects = self.objects();
-        let newest = objects.intents.range(range.from..range.below).rev();
-        newest.take(limit).map(|(_, (intent, _))| Arc::clone(intent)).collect()
+        window.of(&objects.intents).take(limit).map(|(intent, _)| Arc::clone(intent)).collect()
     }
 
     pub(super) fn noted(&self, note: &Note, below: IntentId, limit: usize) -> Vec<Arc<Intent>> {
@@ -131,28 +127,23 @@ impl MemoryBooks {
     }
 
     pub(super) fn refunds(&self, intent: Option<IntentId>, window: Window<RefundId>, limit: usize) -> Vec<Arc<Refund>> {
-        if window.from >= window.below {
-            return Vec::new();
-        }
         let objects = self.objects();
-        match intent {
-            None => {
-                objects.refunds.range(window.from..window.below).rev().take(limit).map(|(_, it)| it).cloned().collect()
-            }
+        let found = match intent {
+            None => window.of(&objects.refunds),
             Some(intent) => {
                 let of_intent = objects.refunds_of.get(&intent).map_or(&[][..], Vec::as_slice);
-                let within = |refund: &&Arc<Refund>| (window.from..window.below).contains(&refund.id);
-                of_intent.iter().rev().filter(within).take(limit).cloned().collect()
+                window.among(of_intent.iter(), |refund| refund.id)
             }
-        }
+        };
+        found.take(limit).cloned().collect()
     }
 
     pub(super) fn event(&self, id: EventId) -> Option<KeptEvent> {
         self.objects().events.one(id)
     }
 
-    pub(super) fn events(&self, kind: Option<EventKind>, window: Window<EventId>, limit: usize) -> Vec<KeptEvent> {
-        self.objects().events.list(kind, window, limit)
+    pub(super) fn events(&self, kinds: &[EventKind], window: Window<EventId>, limit: usize) -> Vec<KeptEvent> {
+        self.objects().events.list(kinds, window, limit)
     }
 
     pub(super) fn pending_events(&self, limit: usize) -> Vec<Arc<Event>> {

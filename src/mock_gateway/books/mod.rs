@@ -21,7 +21,7 @@ use super::{
     clock::{ChargeId, EventId, IntentId, RefundId},
     events::{Event, EventKind, KeptEvent},
     keys::Keyed,
-    object::{Charge, Intent, Refund},
+    object::{Charge, Expanded, Intent, Refund},
     paging::Window,
     reply,
 };
@@ -71,16 +71,23 @@ pub(super) enum Committed {
 /// What was answered. Objects are immutable and their JSON is a pure function of them, so the memory books keep the object.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    Intent(Arc<Intent>),
+    /// With its latest charge as a whole, if the client asked for it.
+    Intent {
+        intent: Arc<Intent>,
+        latest_charge: Option<Arc<Charge>>,
+    },
     Declined(Arc<Intent>),
     Refund(Arc<Refund>),
-    Bytes { status: StatusCode, body: Bytes },
+    Bytes {
+        status: StatusCode,
+        body: Bytes,
+    },
 }
 
 impl Answer {
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Intent(_) | Self::Refund(_) => StatusCode::OK,
+            Self::Intent { .. } | Self::Refund(_) => StatusCode::OK,
             Self::Declined(_) => StatusCode::PAYMENT_REQUIRED,
             Self::Bytes { status, .. } => *status,
         }
@@ -88,7 +95,9 @@ impl Answer {
 
     pub(super) fn body(&self) -> Bytes {
         match self {
-            Self::Intent(intent) => reply::json(&**intent),
+            Self::Intent { intent, latest_charge } => {
+                reply::json(&Expanded { intent, latest_charge: latest_charge.as_deref() })
+            }
             Self::Declined(intent) => reply::decline_json(intent),
             Self::Refund(refund) => reply::json(&**refund),
             Self::Bytes { body, .. } => body.clone(),
@@ -165,9 +174,9 @@ impl Books {
         ask!(self, intent(id))
     }
 
-    /// Newest first.
-    pub(super) async fn intents(&self, range: Window<IntentId>, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
-        ask!(self, intents(range, limit))
+    /// From the window's edge inwards.
+    pub(super) async fn intents(&self, window: Window<IntentId>, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
+        ask!(self, intents(window, limit))
     }
 
     /// Those with this note and a name below, newest first.
@@ -187,7 +196,7 @@ impl Books {
         ask!(self, refund(id))
     }
 
-    /// Those of one intent, or all; newest first.
+    /// Those of one intent, or all; from the window's edge inwards.
     pub(super) async fn refunds(
         &self,
         intent: Option<IntentId>,
@@ -201,14 +210,14 @@ impl Books {
         ask!(self, event(id))
     }
 
-    /// Newest first.
+    /// Those of these kinds, from the window's edge inwards.
     pub(super) async fn events(
         &self,
-        kind: Option<EventKind>,
+        kinds: &[EventKind],
         window: Window<EventId>,
         limit: usize,
     ) -> anyhow::Result<Vec<KeptEvent>> {
-        ask!(self, events(kind, window, limit))
+        ask!(self, events(kinds, window, limit))
     }
 
     /// What an endpoint still has to hear of, oldest first.

@@ -11,7 +11,7 @@ use super::{Committed, rows, store::StoreBooks};
 use crate::mock_gateway::{
     clock::{IntentId, RefundId},
     object::{Charge, Reason, Refund},
-    paging::Window,
+    paging::{Edge, Window},
 };
 
 pub(super) async fn write(
@@ -65,18 +65,28 @@ impl StoreBooks {
         window: Window<RefundId>,
         limit: usize,
     ) -> anyhow::Result<Vec<Arc<Refund>>> {
-        let found = sqlx::query_as!(
-            rows::RefundRow,
-            r#"SELECT id, charge, payment_intent, amount, currency, metadata AS "metadata: _", reason
-               FROM mock_gateway.refunds
-               WHERE id >= $1 AND id < $2 AND ($3::text IS NULL OR payment_intent = $3) ORDER BY id DESC LIMIT $4"#,
-            window.from.to_string(),
-            window.below.to_string(),
-            intent.map(|intent| intent.to_string()),
-            i64::try_from(limit)?
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        macro_rules! ordered {
+            ($order:tt) => {
+                sqlx::query_as!(
+                    rows::RefundRow,
+                    r#"SELECT id, charge, payment_intent, amount, currency, metadata AS "metadata: _", reason
+                       FROM mock_gateway.refunds
+                       WHERE id >= $1 AND id < $2 AND ($3::text IS NULL OR payment_intent = $3) ORDER BY id "#
+                        + $order
+                        + " LIMIT $4",
+                    window.from.to_string(),
+                    window.below.to_string(),
+                    intent.map(|intent| intent.to_string()),
+                    i64::try_from(limit)?
+                )
+                .fetch_all(&self.pool)
+                .await?
+            };
+        }
+        let found = match window.edge {
+            Edge::Newest => ordered!("DESC"),
+            Edge::Oldest => ordered!("ASC"),
+        };
         found.into_iter().map(Arc::try_from).collect()
     }
 }

@@ -17,7 +17,7 @@ use super::{Capture, Change, Commit, Committed, KeyWrite, Note, Recorded, event_
 use crate::mock_gateway::{
     clock::{ChargeId, IntentId},
     object::{Charge, Intent, Metadata},
-    paging::Window,
+    paging::{Edge, Window},
     payment_methods::Decline,
 };
 
@@ -113,18 +113,28 @@ impl StoreBooks {
         row.map(Arc::try_from).transpose()
     }
 
-    pub(super) async fn intents(&self, range: Window<IntentId>, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
-        let found = sqlx::query_as!(
-            rows::IntentRow,
-            r#"SELECT id, version, amount, currency, status, payment_method, description, metadata AS "metadata: _",
-                      latest_charge, decline_code, canceled_at_ms, captured_by
-               FROM mock_gateway.payment_intents WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3"#,
-            range.from.to_string(),
-            range.below.to_string(),
-            i64::try_from(limit)?
-        )
-        .fetch_all(&self.pool)
-        .await?;
+    pub(super) async fn intents(&self, window: Window<IntentId>, limit: usize) -> anyhow::Result<Vec<Arc<Intent>>> {
+        macro_rules! ordered {
+            ($order:tt) => {
+                sqlx::query_as!(
+                    rows::IntentRow,
+                    r#"SELECT id, version, amount, currency, status, payment_method, description,
+                              metadata AS "metadata: _", latest_charge, decline_code, canceled_at_ms, captured_by
+                       FROM mock_gateway.payment_intents WHERE id >= $1 AND id < $2 ORDER BY id "#
+                        + $order
+                        + " LIMIT $3",
+                    window.from.to_string(),
+                    window.below.to_string(),
+                    i64::try_from(limit)?
+                )
+                .fetch_all(&self.pool)
+                .await?
+            };
+        }
+        let found = match window.edge {
+            Edge::Newest => ordered!("DESC"),
+            Edge::Oldest => ordered!("ASC"),
+        };
         found.into_iter().map(Arc::try_from).collect()
     }
 

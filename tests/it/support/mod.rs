@@ -11,7 +11,7 @@ pub(crate) use self::{
     database::{TestDatabase, keep_days, usual_timing},
     gateway_side::{WEBHOOK_SECRET, sign},
     process::{Process, is_running, wait_for, wait_until},
-    shop::{Answer, CUSTOMER, Opening, Shop, answer, fresh_key, grinder, set_clock},
+    shop::{Answer, CUSTOMER, Opening, SECRET, Shop, answer, fresh_key, grinder, set_clock},
 };
 
 /// The program under test.

@@ -16,7 +16,8 @@ use uuid::Uuid;
 
 use super::{Process, TestDatabase, WEBHOOK_SECRET, install_tls_provider};
 
-const SECRET: &str = "a-secret-of-the-tests-0123456789abcdef";
+/// What the api signs and checks tokens with.
+pub(crate) const SECRET: &str = "a-secret-of-the-tests-0123456789abcdef";
 /// A customer of the tests; another one is any other number.
 pub(crate) const CUSTOMER: i64 = 42;
 

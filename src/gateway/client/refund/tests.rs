@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use wiremock::{
     Mock, MockServer, ResponseTemplate,
-    matchers::{any, body_string, header, method, path},
+    matchers::{any, body_string, header, method, path, query_param, query_param_is_missing},
 };
 
 use super::*;
 use crate::{
     config::GatewayClientArgs,
+    gateway::Outcome,
     money::{Currency, Money},
 };
 
@@ -108,5 +109,68 @@ async fn a_refund_is_the_same_bytes_every_time_and_is_sent_once() {
     let client = client(&server.uri());
     for _ in 0..2 {
         assert_eq!(client.refund(&request(), PATIENCE).await, unknown(Situation::ServerError));
+    }
+}
+
+/// The gateway's list of refunds of `pi_1`, in pages.
+async fn listing(pages: Vec<Value>) -> MockServer {
+    let server = MockServer::start().await;
+    let last = pages.len() - 1;
+    let mut after: Option<String> = None;
+    for (place, page) in pages.into_iter().enumerate() {
+        let next = page.as_array().and_then(|refunds| refunds.last()).and_then(|refund| refund["id"].as_str());
+        let next = next.map(str::to_owned);
+        let mock = Mock::given(method("GET")).and(path("/v1/refunds")).and(query_param("payment_intent", "pi_1"));
+        let mock = match &after {
+            Some(id) => mock.and(query_param("starting_after", id.as_str())),
+            None => mock.and(query_param_is_missing("starting_after")),
+        };
+        let list = json!({"object": "list", "data": page, "has_more": place < last, "url": "/v1/refunds"});
+        mock.respond_with(answer(200, &list)).mount(&server).await;
+        after = next;
+    }
+    server
+}
+
+fn of_key(id: &str, key: &str, status: &str, amount: i64) -> Value {
+    json!({"id": id, "status": status, "amount": amount, "currency": "eur", "metadata": {"checkout_key": key}})
+}
+
+#[tokio::test]
+async fn a_refund_is_found_by_our_key_on_whatever_page_and_one_that_went_through_outweighs_one_that_failed() {
+    let found = |id: &str| Lookup::Found(Outcome::Approved { gateway_id: id.to_owned() });
+    let (other, ours) = (of_key("re_1", "rfd_0", "succeeded", 1000), of_key("re_2", "rfd_1", "succeeded", 1000));
+    let failed = of_key("re_3", "rfd_1", "failed", 1000);
+    let noted_by_nobody = json!({"id": "re_4", "status": "succeeded", "amount": 1000, "currency": "eur"});
+    for (pages, expected) in [
+        (vec![json!([])], Lookup::NothingFound),
+        (vec![json!([&other, &noted_by_nobody])], Lookup::NothingFound),
+        (vec![json!([&other, &ours])], found("re_2")),
+        (vec![json!([&other]), json!([&noted_by_nobody]), json!([&ours])], found("re_2")),
+        (vec![json!([&failed]), json!([&ours])], found("re_2")),
+    ] {
+        let server = listing(pages.clone()).await;
+        assert_eq!(client(&server.uri()).lookup_refund(&request(), PATIENCE).await, expected, "{pages:?}");
+    }
+    let server = listing(vec![json!([&failed])]).await;
+    let only_failed = client(&server.uri()).lookup_refund(&request(), PATIENCE).await;
+    assert!(matches!(only_failed, Lookup::Found(Outcome::Declined { .. })), "{only_failed:?}");
+    let server = listing(vec![json!([of_key("re_2", "rfd_1", "succeeded", 999)])]).await;
+    let other_amount = client(&server.uri()).lookup_refund(&request(), PATIENCE).await;
+    assert!(matches!(other_amount, Lookup::Found(Outcome::Unknown { .. })), "{other_amount:?}");
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_read_proves_nothing() {
+    for template in [
+        answer(500, &json!({})),
+        answer(200, &json!({"data": 7})),
+        answer(401, &error("invalid_request_error", "", "")),
+        answer(200, &json!({"data": [], "has_more": false})).set_delay(Duration::from_secs(20)),
+    ] {
+        let server = MockServer::start().await;
+        Mock::given(any()).respond_with(template).mount(&server).await;
+        let found = client(&server.uri()).lookup_refund(&request(), Duration::from_millis(300)).await;
+        assert!(matches!(found, Lookup::Unreachable { .. }), "{found:?}");
     }
 }

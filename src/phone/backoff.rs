@@ -1,0 +1,70 @@
+//! When to try again, and when to stop. Question: how long does a client wait, so that a thousand of them do not come back at
+//! the same moment?
+//!
+//! Full jitter: anywhere between nothing and a bound that doubles with each attempt. What `Retry-After` asks for comes on top,
+//! never off: a server that names a second gets at least that second.
+
+use std::time::Duration;
+
+/// How long a client keeps trying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Most attempts, the first included.
+    pub attempts_max: u32,
+    /// No attempt begins later than this after the first.
+    pub horizon: Duration,
+    /// One answer is waited for this long.
+    pub answer_max: Duration,
+    /// Bound of the first pause; it doubles with every further one.
+    pub pause_first: Duration,
+    /// The bound doubles no further.
+    pub pause_max: Duration,
+}
+
+impl Patience {
+    /// Somebody looks at the screen: six attempts within a minute. An answer takes 8 s at most, so 10 s is no answer.
+    pub const PHONE: Self = Self {
+        attempts_max: 6,
+        horizon: Duration::from_secs(60),
+        answer_max: Duration::from_secs(10),
+        pause_first: Duration::from_millis(500),
+        pause_max: Duration::from_secs(8),
+    };
+
+    /// The pause after so many attempts. `luck` is from 0 to 1.
+    pub fn pause(&self, attempts: u32, retry_after: Option<Duration>, luck: f64) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(31);
+        let bound = self.pause_first.saturating_mul(1 << doublings).min(self.pause_max);
+        retry_after.unwrap_or_default().saturating_add(bound.mul_f64(luck.clamp(0.0, 1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pauses(retry_after: Option<u64>, luck: f64) -> Vec<u128> {
+        let retry_after = retry_after.map(Duration::from_secs);
+        (1..=7).map(|attempts| Patience::PHONE.pause(attempts, retry_after, luck).as_millis()).collect()
+    }
+
+    #[test]
+    fn the_bound_doubles_up_to_its_limit_and_luck_takes_any_part_of_it() {
+        assert_eq!(pauses(None, 1.0), [500, 1000, 2000, 4000, 8000, 8000, 8000]);
+        assert_eq!(pauses(None, 0.5), [250, 500, 1000, 2000, 4000, 4000, 4000]);
+        assert_eq!(pauses(None, 0.0), [0; 7]);
+    }
+
+    #[test]
+    fn what_the_server_asks_for_is_the_least_and_jitter_comes_on_top() {
+        assert_eq!(pauses(Some(3), 0.0), [3000; 7]);
+        assert_eq!(pauses(Some(3), 1.0)[..2], [3500, 4000]);
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let endless = Patience { pause_first: Duration::MAX, pause_max: Duration::from_secs(1), ..Patience::PHONE };
+        assert_eq!(endless.pause(u32::MAX, None, 7.0), Duration::from_secs(1));
+        assert_eq!(endless.pause(1, Some(Duration::MAX), 1.0), Duration::MAX);
+    }
+}
