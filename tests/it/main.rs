@@ -18,6 +18,7 @@ mod deaths;
 mod delivery;
 mod delivery_trouble;
 mod demo;
+mod docs;
 mod embedded_cluster;
 mod gateway_books;
 mod gateway_dialect;
