@@ -14,7 +14,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    checkout::{Checkout, evidence, reconcile::Reconciler, recover::recover_once, shield::Shield, upkeep},
+    checkout::{
+        Checkout,
+        admission::{Admission, Buckets},
+        evidence,
+        reconcile::Reconciler,
+        recover::recover_once,
+        shield::Shield,
+        upkeep,
+    },
     config::{ApiArgs, Timing, WorkerArgs, unless_empty},
     credential::Credentials,
     database,
@@ -25,7 +33,7 @@ use crate::{
         health::Tally,
         relay::Relay,
     },
-    http::{self, Door, RequestLog, WebhookSecret},
+    http::{self, Answered, Door, RequestLog, WebhookSecret},
     leases::Leases,
     metrics::{self, Consumed, Done, Metrics},
     receipts::MailClient,
@@ -47,10 +55,21 @@ pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let webhook_secret = unless_empty(args.webhook.webhook_secret).as_deref().map(WebhookSecret::new).transpose()?;
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout api", &timing).await?;
-    let checkout = Checkout::new(pool, &args.database, &args.gateway, timing)?;
+    let mut checkout = Checkout::new(pool, &args.database, &args.gateway, timing)?;
     let shield = Shield::new(args.running_max);
-    let door =
-        Door { checkout, shield: shield.clone(), credentials, webhook_secret, log: Arc::new(RequestLog::default()) };
+    let reads = args.customer.customer_reads_per_s;
+    let admission = Admission::new(shield.clone(), &args.customer, &args.breaker);
+    checkout.gateway.breaker = admission.breaker.clone();
+    let door = Door {
+        checkout,
+        shield: shield.clone(),
+        admission,
+        reads: Buckets::new(reads, reads.saturating_mul(4)),
+        credentials,
+        webhook_secret,
+        log: Arc::new(RequestLog::default()),
+        answered: Arc::new(Answered::default()),
+    };
 
     serve::serve(listener, http::routes(door), stop).await?;
     match shield.drain(DRAIN).await {

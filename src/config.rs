@@ -2,12 +2,17 @@
 //!
 //! Knobs that contradict each other refuse to start: [`Timing::checked`].
 
+mod edges;
+mod redacted;
+
 use std::{net::SocketAddr, time::Duration};
 
 use clap::{
     Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
+
+pub use self::edges::{BreakerArgs, CustomerArgs};
 
 /// What a lease must leave, beyond the gateway's budget, to settle in, in milliseconds. No charge is sent with less.
 pub const SETTLE_RESERVE_MS: u64 = 2_000;
@@ -31,6 +36,10 @@ pub struct ApiArgs {
     pub timing: Timing,
     #[command(flatten)]
     pub webhook: WebhookSecretArgs,
+    #[command(flatten)]
+    pub customer: CustomerArgs,
+    #[command(flatten)]
+    pub breaker: BreakerArgs,
     /// Most requests that run the protocol at once; one more is answered 503 before it claims anything.
     #[arg(long, env = "CHECKOUT_RUNNING_MAX", default_value_t = 4096,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
@@ -96,7 +105,7 @@ pub struct ReconcileKnobs {
 }
 
 /// `checkout console`: the pages.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct ConsoleArgs {
     /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
     #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8081")]
@@ -112,7 +121,7 @@ pub struct ConsoleArgs {
 }
 
 /// `checkout gateway`: the mock payment gateway, another company.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct MockGatewayArgs {
     /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
     #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8082")]
@@ -157,7 +166,7 @@ impl std::fmt::Debug for WebhookArgs {
 }
 
 /// `checkout mail`: the mock mail service, another company.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct MockMailArgs {
     /// Where to listen. Port 0 takes a free one; the line `listening on http://…` on stdout says which.
     #[arg(long, env = "CHECKOUT_LISTEN", default_value = "127.0.0.1:8083")]
@@ -177,7 +186,7 @@ pub struct MockMailArgs {
 }
 
 /// The database that holds orders, records and the outbox.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct DatabaseArgs {
     /// PostgreSQL 15 or later, as `postgres://user:password@host:port/database`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
@@ -205,7 +214,7 @@ pub fn unless_empty(value: Option<String>) -> Option<String> {
 }
 
 /// How the payment gateway is reached.
-#[derive(Debug, Clone, Args)]
+#[derive(Clone, Args)]
 pub struct GatewayClientArgs {
     /// Base URL of the payment gateway.
     #[arg(long, env = "CHECKOUT_GATEWAY_URL", default_value = "http://127.0.0.1:8082")]

@@ -1,4 +1,5 @@
-//! The worker's health in Prometheus' text format: what waits in the database, and what this process has done.
+//! The worker's health in Prometheus' text format: what waits in the database, and what this process has done. (The api's is
+//! in `http/metrics.rs`.)
 //!
 //! A scrape looks at the database at most once a second, whoever scrapes. While the database does not answer, `checkout_up`
 //! is 0, the gauges are absent rather than old, and the counters go on.
@@ -178,26 +179,26 @@ fn gauges(text: &mut Exposition, health: &Health, days_ahead: usize) {
     text.gauge_by("checkout_leases_held", "Lanes or partitions that some worker holds.", &duties);
 }
 
-type Labels<'a> = [(&'a str, &'a str)];
+pub(crate) type Labels<'a> = [(&'a str, &'a str)];
 
 /// The text as it grows: a family with its help and type, then its samples.
 #[derive(Debug, Default)]
-struct Exposition(String);
+pub(crate) struct Exposition(String);
 
 impl Exposition {
-    fn gauge(&mut self, name: &str, help: &str, samples: &[(&Labels<'_>, f64)]) {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, samples: &[(&Labels<'_>, f64)]) {
         self.family(name, help, "gauge", samples.iter().copied());
     }
 
-    fn counter(&mut self, name: &str, help: &str, samples: &[(&Labels<'_>, f64)]) {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, samples: &[(&Labels<'_>, f64)]) {
         self.family(name, help, "counter", samples.iter().copied());
     }
 
-    fn gauge_by(&mut self, name: &str, help: &str, samples: &[([(&str, &str); 1], f64)]) {
+    pub(crate) fn gauge_by(&mut self, name: &str, help: &str, samples: &[([(&str, &str); 1], f64)]) {
         self.family(name, help, "gauge", samples.iter().map(|(labels, value)| (&labels[..], *value)));
     }
 
-    fn counter_by(&mut self, name: &str, help: &str, samples: &[([(&str, &str); 1], f64)]) {
+    pub(crate) fn counter_by(&mut self, name: &str, help: &str, samples: &[([(&str, &str); 1], f64)]) {
         self.family(name, help, "counter", samples.iter().map(|(labels, value)| (&labels[..], *value)));
     }
 
@@ -214,6 +215,10 @@ impl Exposition {
             }
             let _ = writeln!(self.0, " {value}");
         }
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.0
     }
 }
 

@@ -104,11 +104,13 @@ pub async fn claim(checkout: &Checkout, request: &ClaimRequest) -> Result<ClaimO
     };
     let verdict = super::settle::persist(&PAUSES_MS, step).await;
     let doubtful = doubt.load(Ordering::Relaxed);
-    verdict.map_err(|reason| match reason {
+    let outcome = verdict.map_err(|reason| match reason {
         reason if doubtful => NoClaim::Doubtful(reason),
         NoVerdict::Overloaded | NoVerdict::Closed => NoClaim::Overloaded,
         NoVerdict::Database(_) => NoClaim::NeverMade(reason),
-    })
+    });
+    checkout.claimed.count(&outcome);
+    outcome
 }
 
 /// Whether a transaction that failed like this may have been committed all the same. A connection that was never had began

@@ -6,10 +6,12 @@
 //!   recover ── take over what is due ───────┘
 //! ```
 
+pub mod admission;
 mod answer;
 pub mod bought;
 pub mod charge;
 pub mod claim;
+pub mod claimed;
 pub mod evidence;
 pub mod finish;
 pub mod frozen;
@@ -39,6 +41,8 @@ pub struct Checkout {
     pub pool: PgPool,
     pub gateway: GatewayClient,
     pub timing: Timing,
+    /// How the claims came out.
+    pub claimed: claimed::Claimed,
     claims: GroupCommit<claim::Claims>,
     endings: GroupCommit<settle::Endings>,
 }
@@ -56,6 +60,7 @@ impl Checkout {
             gateway: GatewayClient::new(gateway)?,
             claims: GroupCommit::start(claim::Claims::new(pool.clone(), &timing), limits),
             endings: GroupCommit::start(settle::Endings::new(pool.clone()), limits),
+            claimed: claimed::Claimed::default(),
             pool,
             timing,
         })

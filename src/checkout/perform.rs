@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::{
     Checkout,
+    admission::{Ticket, overloaded},
     claim::{ClaimOutcome, ClaimRequest, New, NoClaim, claim},
     finish::{Finished, UNDER_REVIEW, finish},
     frozen::{Frozen, FrozenCharge, FrozenOrder},
     refund::{TooMuch, WantedRefund},
-    shield::Place,
 };
 use crate::{
     charges::request::ChargeRequest,
@@ -55,10 +55,14 @@ pub enum Reply {
     Problem(Problem),
 }
 
-/// `place`: room for one more new thing to do, if there is any.
-pub async fn perform(checkout: &Checkout, attempt: Attempt, place: Option<Place>) -> anyhow::Result<Reply> {
+/// `ticket`: the right to begin something new, or what to say when this would be that.
+pub async fn perform(
+    checkout: &Checkout,
+    attempt: Attempt,
+    mut ticket: Result<Ticket, Problem>,
+) -> anyhow::Result<Reply> {
     let asked_at = Instant::now();
-    let admission = admit(&attempt, place.as_ref())?;
+    let admission = admit(&attempt, &ticket)?;
     let request = ClaimRequest {
         digest: attempt.scope.digest(),
         scope: attempt.scope.clone(),
@@ -68,7 +72,11 @@ pub async fn perform(checkout: &Checkout, attempt: Attempt, place: Option<Place>
     };
 
     crash_point!(OrderBeforeClaim);
-    let claim = match claim(checkout, &request).await {
+    let outcome = claim(checkout, &request).await;
+    if let Ok(ticket) = &mut ticket {
+        ticket.account(&outcome);
+    }
+    let claim = match outcome {
         Ok(ClaimOutcome::Execute(claim) | ClaimOutcome::Resume(claim)) => claim,
         Ok(ClaimOutcome::Replay(response)) => return Ok(Reply::Replayed(response)),
         Ok(ClaimOutcome::InFlight { retry_after }) => return Ok(in_progress(retry_after)),
@@ -94,9 +102,9 @@ pub async fn perform(checkout: &Checkout, attempt: Attempt, place: Option<Place>
 
 /// The checks that depend on the moment, and what is frozen if this turns out to be new. They may refuse only what would be
 /// new: the claim decides whether it is. (What is left to give back is asked inside the claim.)
-fn admit(attempt: &Attempt, place: Option<&Place>) -> anyhow::Result<Result<New, Problem>> {
-    if place.is_none() {
-        return Ok(Err(overloaded()));
+fn admit(attempt: &Attempt, ticket: &Result<Ticket, Problem>) -> anyhow::Result<Result<New, Problem>> {
+    if let Err(refusal) = ticket {
+        return Ok(Err(refusal.clone()));
     }
     let (customer, request_id) = (attempt.scope.customer, attempt.request_id);
     let frozen = match &attempt.wanted {
@@ -144,10 +152,6 @@ fn exceeds_balance(TooMuch { left_minor }: TooMuch) -> Reply {
 
 fn under_review() -> Reply {
     Reply::Problem(Problem::new(Code::OutcomeUnknown, UNDER_REVIEW).retry_after(Duration::from_secs(60)))
-}
-
-fn overloaded() -> Problem {
-    Problem::new(Code::Overloaded, "Too much is being paid for at this moment.").retry_after(Duration::from_secs(1))
 }
 
 /// This attempt has sent nothing, and nothing will be sent for it. An earlier one may have, so it is not final.

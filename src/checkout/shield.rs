@@ -60,6 +60,11 @@ impl Shield {
         }
     }
 
+    /// How many tasks run.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
     /// Waits for everything under way, at most `patience`. What is left then ends with its lease.
     pub async fn drain(&self, patience: Duration) -> usize {
         self.running.close();

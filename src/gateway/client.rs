@@ -13,9 +13,11 @@ use reqwest::{
     retry,
 };
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::{
     Ask, ChargeRequest, Lookup, Outcome,
+    breaker::Breaker,
     classify::{Answer, PaymentIntent, Situation},
 };
 use crate::config::GatewayClientArgs;
@@ -40,6 +42,8 @@ pub struct GatewayClient {
     search_url: String,
     refunds_url: String,
     bearer: String,
+    /// What charges tell of the gateway's health.
+    pub breaker: Breaker,
 }
 
 impl std::fmt::Debug for GatewayClient {
@@ -68,6 +72,7 @@ impl GatewayClient {
             search_url: format!("{base}/v1/payment_intents/search"),
             refunds_url: format!("{base}/v1/refunds"),
             bearer: args.gateway_key.clone(),
+            breaker: Breaker::never(),
         })
     }
 
@@ -97,7 +102,10 @@ impl GatewayClient {
             .header("Content-Type", "application/x-www-form-urlencoded")
             .body(form(request))
             .timeout(timeout);
-        match exchange(send).await {
+        let began = Instant::now();
+        let exchanged = exchange(send).await;
+        self.breaker.heard(began, exchanged.as_ref().is_ok_and(is_in_order));
+        match exchanged {
             Ok(answer) => answer.outcome(request),
             Err(situation) => situation.plain(),
         }
@@ -149,6 +157,11 @@ impl GatewayClient {
             (status, _) => Lookup::Unreachable { why: format!("the gateway answered {status}") },
         }
     }
+}
+
+/// Whatever it says: the gateway is there, and takes what it is sent.
+fn is_in_order(answer: &Answer) -> bool {
+    answer.status < 500 && answer.status != 429
 }
 
 #[derive(Deserialize)]

@@ -2,6 +2,7 @@
 //!
 //! The dialect (Stripe's v1) stays inside: [`client`] speaks it, [`classify`] reads it, and the callers see [`Outcome`].
 
+pub mod breaker;
 pub mod classify;
 pub mod client;
 pub mod event;

@@ -49,7 +49,7 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Response {
     let found = async {
-        let customer = door::customer(&door, &headers)?;
+        let customer = door::reader(&door, &headers)?;
         let charge = match id.ok().and_then(|Path(id)| id.parse::<ChargeId>().ok()) {
             Some(id) => store::find(&door.checkout.pool, customer, id).await?,
             None => None,
@@ -68,7 +68,7 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Response {
     let listed = async {
-        let customer = door::customer(&door, &headers)?;
+        let customer = door::reader(&door, &headers)?;
         let page = Page::<ChargeId>::read(query.as_deref())?;
         let charges = store::list(&door.checkout.pool, customer, page.after, page.rows()).await?;
         Ok(reply::json(&page.list(charges.iter().map(shown).collect()), request_id))

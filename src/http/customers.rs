@@ -43,7 +43,7 @@ pub(super) async fn email(
     headers: HeaderMap,
 ) -> Response {
     let found = async {
-        let customer = door::customer(&door, &headers)?;
+        let customer = door::reader(&door, &headers)?;
         let set = store::email(&door.checkout.pool, customer).await?;
         let set = set.ok_or_else(|| Problem::new(Code::NotFound, "You have not set an e-mail address."))?;
         Ok(reply::json(&shown(&set), request_id))

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::Door;
 use crate::{
+    checkout::admission::rate_limited,
     credential::Subject,
     idempotency::{
         fingerprint::{Compared, Fingerprints},
@@ -65,7 +66,7 @@ pub(super) async fn read_keyed<T: TypedBody>(
 pub(super) async fn read_unkeyed(door: &Door, request: Request) -> Result<(CustomerId, Value), Problem> {
     let (parts, body) = request.into_parts();
     let body = read_body(body, BODY_BYTES_MAX).await;
-    let customer = customer(door, &parts.headers)?;
+    let customer = reader(door, &parts.headers)?;
     Ok((customer, parse(&parts.headers, &body?)?))
 }
 
@@ -75,6 +76,13 @@ pub(super) fn customer(door: &Door, headers: &HeaderMap) -> Result<CustomerId, P
         Subject::Customer(customer) => Ok(customer),
         Subject::Operator => Err(Problem::new(Code::Unauthenticated, "This token speaks for no customer.")),
     }
+}
+
+/// Who asks for something that needs no key, if they have not asked for too much of late.
+pub(super) fn reader(door: &Door, headers: &HeaderMap) -> Result<CustomerId, Problem> {
+    let customer = customer(door, headers)?;
+    door.reads.take(customer).map_err(rate_limited)?;
+    Ok(customer)
 }
 
 /// The raw bytes, if there are at most so many.

@@ -28,8 +28,8 @@ pub(super) async fn answer(
     };
     let answer_by = began + Duration::from_millis(door.checkout.timing.answer_ms);
     let facts = Facts { scope: Some(attempt.scope.clone()), ..Facts::default() };
-    let (checkout, place) = (door.checkout.clone(), door.shield.place());
-    let work = async move { perform(&checkout, attempt, place).await };
+    let (checkout, ticket) = (door.checkout.clone(), door.admission.ticket(attempt.scope.customer));
+    let work = async move { perform(&checkout, attempt, ticket).await };
     let mut response = match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
         Shielded::Done(Err(error)) => reply::surprise(&error, request_id),

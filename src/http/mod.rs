@@ -6,9 +6,11 @@ mod credential;
 mod customers;
 mod docs;
 mod door;
+mod headers;
 mod health;
 mod idempotency_keys;
 mod keyed;
+mod metrics;
 mod openapi;
 mod operator;
 mod orders;
@@ -16,33 +18,43 @@ mod paging;
 mod refunds;
 mod reply;
 mod request_log;
+mod shown_path;
 mod webhooks;
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
 };
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    checkout::{Checkout, shield::Shield},
+    checkout::{
+        Checkout,
+        admission::{Admission, Buckets},
+        shield::Shield,
+    },
     credential::Credentials,
 };
 
-pub use self::{openapi::openapi, request_log::RequestLog, webhooks::WebhookSecret};
+pub use self::{metrics::Answered, openapi::openapi, request_log::RequestLog, webhooks::WebhookSecret};
 
 /// What every handler sees.
 #[derive(Debug, Clone)]
 pub struct Door {
     pub checkout: Checkout,
     pub shield: Shield,
+    /// What a new purchase must get past.
+    pub admission: Admission,
+    /// What each customer may read.
+    pub reads: Buckets,
     pub credentials: Credentials,
     /// Without one nobody is told anything here.
     pub webhook_secret: Option<WebhookSecret>,
     pub log: Arc<RequestLog>,
+    pub answered: Arc<Answered>,
 }
 
 pub fn routes(door: Door) -> Router {
@@ -62,10 +74,12 @@ pub fn routes(door: Door) -> Router {
         .route("/operator/requests", get(operator::requests))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::show))
         .fallback(reply::no_such_path)
         .method_not_allowed_fallback(reply::no_such_method)
         // From the inside out: a panic becomes a 500 with our own body, then the log sees every answer, that one too.
         .layer(CatchPanicLayer::custom(reply::panicked))
         .layer(from_fn_with_state(door.clone(), request_log::record))
+        .layer(from_fn(headers::protect))
         .with_state(door)
 }

@@ -50,7 +50,7 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Response {
     let found = async {
-        let customer = door::customer(&door, &headers)?;
+        let customer = door::reader(&door, &headers)?;
         own(&door, customer, id.ok().map(|Path(id)| id)).await
     };
     reply::shown(found.await.map(|order| reply::json(&shown(&order), request_id)), request_id)
@@ -64,7 +64,7 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Response {
     let listed = async {
-        let customer = door::customer(&door, &headers)?;
+        let customer = door::reader(&door, &headers)?;
         let page = Page::<OrderId>::read(query.as_deref())?;
         let orders = store::list(&door.checkout.pool, customer, page.after, page.rows()).await?;
         Ok(reply::json(&page.list(orders.iter().map(shown).collect()), request_id))

@@ -8,8 +8,8 @@ use std::{
 };
 
 use axum::{
-    extract::{Request, State},
-    http::{HeaderValue, Method},
+    extract::{MatchedPath, Request, State},
+    http::HeaderValue,
     middleware::Next,
     response::Response,
 };
@@ -17,17 +17,15 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{Door, reply::REPLAYED};
-use crate::{
-    idempotency::key::Scope,
-    ids::RequestId,
-    wire::{card_number::holds_card_number, problem::Code},
+use super::{
+    Door,
+    reply::REPLAYED,
+    shown_path::{known, shown_path},
 };
+use crate::{idempotency::key::Scope, ids::RequestId, wire::problem::Code};
 
 /// Requests that are remembered.
 const REMEMBERED_MAX: usize = 500;
-/// Longest path that is remembered whole, in characters.
-const PATH_LENGTH_MAX: usize = 200;
 
 /// One request as the console sees it.
 #[derive(Debug, Clone, Serialize)]
@@ -84,35 +82,30 @@ impl RequestLog {
 pub(super) async fn record(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let (request_id, began) = (RequestId::mint(), Instant::now());
     request.extensions_mut().insert(request_id);
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let (method, path) = (known(request.method()), shown_path(request.uri().path(), route));
     let mut response = next.run(request).await;
     if let Ok(id) = HeaderValue::from_str(&request_id.to_string()) {
         response.headers_mut().insert("request-id", id);
     }
+    let (status, replayed) = (response.status().as_u16(), response.headers().contains_key(REPLAYED));
+    let code = response.extensions().get::<Facts>().and_then(|facts| facts.code);
+    door.answered.count(route, method, status, code, replayed);
     if path.starts_with("/v1/") {
-        door.log.push(entry(request_id, &method, path, &response, began));
+        door.log.push(entry(request_id, method, path, &response, began));
     }
     response
 }
 
-fn shown(path: String) -> String {
-    if holds_card_number(&path) {
-        "(a path that holds a card number)".to_owned()
-    } else if path.len() > PATH_LENGTH_MAX {
-        path.chars().take(PATH_LENGTH_MAX).collect()
-    } else {
-        path
-    }
-}
-
-fn entry(request_id: RequestId, method: &Method, path: String, response: &Response, began: Instant) -> Entry {
+fn entry(request_id: RequestId, method: &str, path: String, response: &Response, began: Instant) -> Entry {
     let facts = response.extensions().get::<Facts>();
     let scope = facts.and_then(|facts| facts.scope.as_ref());
     Entry {
         at: OffsetDateTime::now_utc(),
         request_id,
         method: method.to_string(),
-        path: shown(path),
+        path,
         customer: scope.map(|scope| scope.customer.0),
         key: scope.map(|scope| scope.key.as_str().to_owned()),
         status: response.status().as_u16(),

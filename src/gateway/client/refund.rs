@@ -5,8 +5,9 @@
 use std::{collections::HashMap, time::Duration};
 
 use serde::Deserialize;
+use tokio::time::Instant;
 
-use super::{GatewayClient, exchange};
+use super::{GatewayClient, exchange, is_in_order};
 use crate::gateway::{
     Lookup, RefundOutcome, RefundRequest,
     classify::{Answer, Meaning, Situation, error_of, is_id},
@@ -42,7 +43,10 @@ impl GatewayClient {
             .header("Content-Type", "application/x-www-form-urlencoded")
             .body(form(request))
             .timeout(timeout);
-        match exchange(send).await {
+        let began = Instant::now();
+        let exchanged = exchange(send).await;
+        self.breaker.heard(began, exchanged.as_ref().is_ok_and(is_in_order));
+        match exchanged {
             Ok(answer) => outcome(&answer, request),
             Err(situation) => plain(situation),
         }

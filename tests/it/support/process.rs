@@ -94,6 +94,11 @@ impl Process {
         self.child.id()
     }
 
+    /// What it has written to stdout, as far as nobody has waited for it.
+    pub(crate) fn rest_of_stdout(&self) -> String {
+        self.stdout.lock().expect("the only reader").try_iter().map(|line| line + "\n").collect()
+    }
+
     /// What it has written to stderr so far.
     pub(crate) fn stderr(&self) -> String {
         self.stderr.lock().expect("the reader's lock").clone()

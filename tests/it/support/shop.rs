@@ -310,7 +310,15 @@ impl Shop {
 
     /// The samples of the worker's metrics, by name and labels.
     pub(crate) async fn metrics(&self) -> HashMap<String, f64> {
-        let url = self.worker_url.as_deref().expect("a worker");
+        self.metrics_at(self.worker_url.as_deref().expect("a worker")).await
+    }
+
+    /// And of the api's.
+    pub(crate) async fn api_metrics(&self) -> HashMap<String, f64> {
+        self.metrics_at(&self.api_url).await
+    }
+
+    async fn metrics_at(&self, url: &str) -> HashMap<String, f64> {
         let scrape = self.http.get(format!("{url}/metrics")).send().await.expect("an answer");
         let text = scrape.text().await.expect("a text");
         let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
@@ -492,6 +500,9 @@ fn command_of(
         ("CHECKOUT_MAIL_URL", mail_url),
         ("CHECKOUT_SECRET", SECRET),
         ("CHECKOUT_WEBHOOK_SECRET", WEBHOOK_SECRET),
+        // One customer of the tests buys as much as a town.
+        ("CHECKOUT_CUSTOMER_RATE_PER_S", "0"),
+        ("CHECKOUT_CUSTOMER_READS_PER_S", "0"),
         ("CHECKOUT_CONNECTIONS", "6"),
         ("CHECKOUT_CRASH", crash),
     ]);

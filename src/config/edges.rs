@@ -1,0 +1,41 @@
+//! The knobs of the api's edges: how much of it one customer, one address and one bad day of the gateway may take.
+//!
+//! None of them ever stands between a customer and the answer to what happened already: they judge new purchases.
+
+use std::time::Duration;
+
+use clap::Args;
+
+/// What one customer may ask for.
+#[derive(Debug, Clone, Args)]
+pub struct CustomerArgs {
+    // A person taps a few times a minute; a shop that orders for its own customers, a few times a second.
+    /// New purchases of one customer per second, in the long run. 0 sets no limit.
+    #[arg(long, env = "CHECKOUT_CUSTOMER_RATE_PER_S", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub customer_rate_per_s: u32,
+    /// New purchases of one customer at once, after a quiet while.
+    #[arg(long, env = "CHECKOUT_CUSTOMER_BURST", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub customer_burst: u32,
+    // A read costs a tenth of a purchase.
+    /// Reads of one customer per second, in the long run, and four times as many at once. 0 sets no limit.
+    #[arg(long, env = "CHECKOUT_CUSTOMER_READS_PER_S", default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub customer_reads_per_s: u32,
+}
+
+/// When the gateway is left alone.
+#[derive(Debug, Clone, Args)]
+pub struct BreakerArgs {
+    // An order sends twice: ten orders in a row, then. Two or three happen on a good day.
+    /// After so many charges in a row without an answer of the gateway no purchase is begun for a while. 0 never stops.
+    #[arg(long, env = "CHECKOUT_GATEWAY_FAILURES_MAX", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub gateway_failures_max: u32,
+    /// How long at first, in milliseconds; then one purchase tries, and in vain it is twice as long, up to 10 s.
+    #[arg(long, env = "CHECKOUT_GATEWAY_PAUSE_MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    pub gateway_pause_ms: u64,
+}
+
+impl BreakerArgs {
+    pub fn pause(&self) -> Duration {
+        Duration::from_millis(self.gateway_pause_ms)
+    }
+}

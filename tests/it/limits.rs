@@ -1,0 +1,74 @@
+//! What one customer may ask for: the limits stand before new purchases only, and before nobody else's.
+
+use futures_util::future::join_all;
+
+use crate::support::{CUSTOMER, Opening, Shop, fresh_key, grinder};
+
+const OTHER_CUSTOMER: i64 = 43;
+
+async fn shop_with(flags: &[&'static str]) -> Shop {
+    Shop::open_with(Opening { gateway_in_memory: true, flags: flags.to_vec(), ..Opening::default() }).await
+}
+
+#[tokio::test]
+async fn above_the_rate_a_customers_purchases_wait_and_retries_and_other_customers_do_not() {
+    let shop = shop_with(&["--customer-rate-per-s", "1", "--customer-burst", "3"]).await;
+    let (keys, visa) = ([fresh_key(), fresh_key(), fresh_key()], grinder("pm_card_visa"));
+    let placed = join_all(keys.iter().map(|key| shop.order(key, &visa))).await;
+    placed.iter().for_each(|answer| drop(answer.expect_order()));
+
+    let claimed = shop.count("idempotency_records").await;
+    let fresh: Vec<_> = (0..40).map(|_| fresh_key()).collect();
+    let flood = join_all(fresh.iter().map(|key| shop.order(key, &visa))).await;
+    let refused: Vec<_> = flood.iter().filter(|answer| answer.status != 201).collect();
+    // A token comes back each second, and this does not take 30.
+    assert!(refused.len() >= 10, "{}", refused.len());
+    for answer in &refused {
+        answer.expect(429, "rate_limited");
+        assert_eq!((answer.retry_after_s, answer.json()["retry"].as_str()), (Some(1), Some("same_key")));
+    }
+    let through = i64::try_from(flood.len() - refused.len()).unwrap();
+    assert_eq!(shop.count("idempotency_records").await, claimed + through, "a refused purchase claims nothing");
+
+    // Ten times as many replays as the limit would ever let through; none costs a token, and each is the same bytes.
+    for round in 0..10 {
+        for (key, answer) in keys.iter().zip(&placed) {
+            let replay = shop.order(key, &visa).await;
+            assert!(replay.replayed && replay.body == answer.body, "round {round}: {replay:?}");
+        }
+    }
+    shop.order_as(OTHER_CUSTOMER, &fresh_key(), &visa).await.expect_order();
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn replays_use_up_no_allowance() {
+    // One purchase, and no second one within any time a test takes.
+    let shop = shop_with(&["--customer-rate-per-s", "1", "--customer-burst", "2"]).await;
+    let (key, visa) = (fresh_key(), grinder("pm_card_visa"));
+    shop.order(&key, &visa).await.expect_order();
+    for _ in 0..20 {
+        assert!(shop.order(&key, &visa).await.replayed);
+    }
+    shop.order(&fresh_key(), &visa).await.expect_order();
+    shop.close().await;
+}
+
+#[tokio::test]
+async fn reads_have_an_allowance_of_their_own() {
+    let flags = ["--customer-reads-per-s", "1", "--customer-rate-per-s", "1", "--customer-burst", "1"];
+    let shop = shop_with(&flags).await;
+    let order = shop.order(&fresh_key(), &grinder("pm_card_visa")).await.expect_order();
+    let path = format!("/v1/orders/{order}");
+    let reads = join_all((0..40).map(|_| shop.get_as(CUSTOMER, &path))).await;
+    let refused = reads.iter().filter(|read| read.status != 200).collect::<Vec<_>>();
+    assert!(refused.len() >= 10, "{}", refused.len());
+    for read in refused {
+        read.expect(429, "rate_limited");
+        assert_eq!(read.retry_after_s, Some(1));
+    }
+    shop.get_as(OTHER_CUSTOMER, &path).await.expect(404, "not_found");
+    let metrics = shop.api_metrics().await;
+    assert!(metrics["checkout_problems_total{code=\"rate_limited\"}"] >= 10.0, "{metrics:#?}");
+    shop.close().await;
+}
