@@ -50,7 +50,7 @@ pub async fn finish(checkout: &Checkout, claim: Claim, asked_at: Instant) -> any
 }
 
 /// What each outcome makes true, and what the client is told.
-pub(super) fn conclude(claim: Claim, frozen: &Frozen, charged: Charged) -> anyhow::Result<(Settlement, Finished)> {
+pub fn conclude(claim: Claim, frozen: &Frozen, charged: Charged) -> anyhow::Result<(Settlement, Finished)> {
     let (ending, booked, finished) = match charged {
         Charged::Known(Outcome::Approved { gateway_id }) => {
             let (booked, response) = answer::approved(&claim, frozen, gateway_id)?;

@@ -6,6 +6,8 @@ use crate::wire::json::{FieldError, Fields};
 
 /// Longest address that mail can be sent to, in bytes (RFC 5321, less the angle brackets).
 pub const EMAIL_LENGTH_MAX: usize = 254;
+/// Longest part of a host's name between two dots (RFC 1035).
+pub const HOST_LABEL_LENGTH_MAX: usize = 63;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmailRequest {
@@ -38,13 +40,15 @@ fn address(value: &Value) -> Result<String, String> {
                 !name.is_empty()
                     && !host.contains('@')
                     && host.split('.').count() > 1
-                    && host
-                        .split('.')
-                        .all(|label| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
+                    && host.split('.').all(is_host_label)
             })
     };
     let email = value.as_str().filter(valid).map(str::to_owned);
     email.ok_or_else(|| format!("must be an e-mail address of at most {EMAIL_LENGTH_MAX} ASCII characters"))
+}
+
+fn is_host_label(label: &str) -> bool {
+    (1..=HOST_LABEL_LENGTH_MAX).contains(&label.len()) && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
 
 #[cfg(test)]
@@ -56,12 +60,24 @@ mod tests {
     #[test]
     fn what_surely_is_no_address_is_refused() {
         let long = format!("{}@example.com", "x".repeat(EMAIL_LENGTH_MAX));
+        let long_label = format!("a@{}.com", "x".repeat(HOST_LABEL_LENGTH_MAX + 1));
         for email in ["a@example.com", "a+b@mail.example.co", "A.B@x-y.org"] {
             assert_eq!(EmailRequest::read(json!({"email": email})).unwrap().email, email);
         }
-        for email in
-            ["", "a", "@example.com", "a@", "a@b", "a@b..c", "a b@c.de", "a@b@c.de", "ä@c.de", "a@c_d.de", &long]
-        {
+        for email in [
+            "",
+            "a",
+            "@example.com",
+            "a@",
+            "a@b",
+            "a@b..c",
+            "a b@c.de",
+            "a@b@c.de",
+            "ä@c.de",
+            "a@c_d.de",
+            &long,
+            &long_label,
+        ] {
             assert!(EmailRequest::read(json!({"email": email})).is_err(), "{email}");
         }
         for body in [json!({}), json!({"email": 7}), json!({"email": "a@b.de", "admin": true}), json!("a@b.de")] {

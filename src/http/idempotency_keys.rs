@@ -56,20 +56,15 @@ pub(super) async fn show(
     path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
 ) -> Response {
-    let scope = match door::reader(&door, &headers).and_then(|customer| {
+    let shown = async {
+        let customer = door::reader(&door, &headers)?;
         let Path((operation, key)) = path.map_err(|_| unknown_key())?;
         let operation = Operation::from_name(&operation).ok_or_else(unknown_key)?;
         let key = IdempotencyKey::parse(key.as_bytes())
             .map_err(|reason| Problem::new(Code::IdempotencyKeyInvalid, reason.to_string()))?;
-        Ok(Scope { customer, operation, key })
-    }) {
-        Ok(scope) => scope,
-        Err(problem) => return reply::problem(&problem, request_id),
+        Ok(look(&door, &Scope { customer, operation, key }, request_id).await?)
     };
-    match look(&door, &scope, request_id).await {
-        Ok(response) => response,
-        Err(error) => reply::surprise(&error, request_id),
-    }
+    reply::shown(shown.await, request_id)
 }
 
 async fn look(door: &Door, scope: &Scope, request_id: RequestId) -> anyhow::Result<Response> {

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Codes that nothing answers with yet. Each is tried all the same, and must not be there. Empty in the end.
-const COMING: &[Code] = &[Code::RequestTimeout, Code::CardDataNotAccepted, Code::RateLimited, Code::KeyQuotaExceeded];
+const COMING: &[Code] = &[Code::RequestTimeout, Code::KeyQuotaExceeded];
 
 const VISA: &str = "pm_card_visa";
 /// What every HTTP answer may have without a word in the contract.

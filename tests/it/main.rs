@@ -22,6 +22,7 @@ mod deaths;
 mod delivery;
 mod delivery_trouble;
 mod demo;
+mod docs;
 mod edges;
 mod embedded_cluster;
 mod gateway_books;

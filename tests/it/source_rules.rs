@@ -33,6 +33,8 @@ const VALUES: [&str; 6] = ["config", "crash_point", "database", "ids", "money", 
 const OTHER_COMPANIES: [&str; 2] = ["mock_gateway", "mock_mail"];
 
 const LINES_MAX: usize = 420;
+/// From its name to its closing brace: a handler reads, asks and answers.
+const HANDLER_LINES_MAX: usize = 20;
 /// Where a panic would cost an order.
 const PRODUCTION_PATH: [&str; 4] = ["checkout", "delivery", "http", "database"];
 
@@ -217,6 +219,41 @@ fn every_file_opens_with_its_promise_and_fits_its_room() {
             if source.path.split(['/', '.']).any(|part| part == name) {
                 broken.push(format!("{}: {name} names nothing", source.path));
             }
+        }
+    }
+    report(&broken);
+}
+
+/// Whatever a route, or the lack of one, leads to.
+fn handlers(page: &str) -> Vec<(String, String)> {
+    let routes =
+        page.split("Router::new()").nth(1).and_then(|routes| routes.split(".layer(").next()).expect("the routes");
+    let words = routes.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+    words.filter_map(|word| word.split_once("::")).map(|(room, name)| (room.to_owned(), name.to_owned())).collect()
+}
+
+/// The lines of a function, its signature included.
+fn length(text: &str, name: &str) -> Option<usize> {
+    let from = text.find(&format!("fn {name}("))?;
+    Some(text[from..].lines().position(|line| line == "}")? + 1)
+}
+
+#[test]
+fn handlers_are_short() {
+    let sources = sources();
+    let text = |paths: &[String]| sources.iter().find(|source| paths.contains(&source.path)).map(|source| &source.text);
+    let handlers = handlers(text(&["http/mod.rs".to_owned()]).expect("the page with all routes"));
+    assert!(handlers.len() > 10, "{handlers:?}");
+    let mut broken = Vec::new();
+    for (room, name) in handlers {
+        let lines =
+            text(&[format!("http/{room}.rs"), format!("http/{room}/mod.rs")]).and_then(|text| length(text, &name));
+        match lines {
+            Some(lines) if lines <= HANDLER_LINES_MAX => {}
+            Some(lines) => {
+                broken.push(format!("http/{room}: {name} has {lines} lines, a handler at most {HANDLER_LINES_MAX}"))
+            }
+            None => broken.push(format!("http/{room}: {name} is routed and not found")),
         }
     }
     report(&broken);

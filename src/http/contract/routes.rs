@@ -6,7 +6,7 @@ use super::{
     Auth, Body, Header, In, Method, Parameter, Presence, Route, Success, Tag, example,
     schema::{PAGE_MAX, PAGE_USUAL, id, operation},
 };
-use crate::{idempotency::key::KEY_LENGTH_MAX, wire::problem::Code};
+use crate::{idempotency::key::KEY_LENGTH_MAX, metrics, wire::problem::Code};
 
 use Presence::{Always, Sometimes};
 
@@ -205,10 +205,7 @@ pub const ROUTES: &[Route] = &[
         id: "scrapeMetrics",
         path: "/metrics",
         summary: "Figures for Prometheus",
-        success: Success {
-            body: text("text/plain; version=0.0.4; charset=utf-8", "Prometheus' text format."),
-            ..SHOWN
-        },
+        success: Success { body: text(metrics::CONTENT_TYPE, "Prometheus' text format."), ..SHOWN },
         ..PUBLIC
     },
     Route {

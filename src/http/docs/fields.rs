@@ -9,6 +9,7 @@ pub(super) struct Field {
     pub required: bool,
     pub kind: Kind,
     pub limits: String,
+    pub pattern: String,
     pub description: String,
 }
 
@@ -50,6 +51,7 @@ pub(super) fn field(name: &str, required: bool, schema: &Value) -> Field {
         required,
         kind: kind(schema),
         limits: limits(schema),
+        pattern: schema["pattern"].as_str().unwrap_or_default().to_owned(),
         description: schema["description"].as_str().unwrap_or_default().to_owned(),
     }
 }
@@ -92,7 +94,6 @@ fn limits(schema: &Value) -> String {
             (None, None) => {}
         }
     }
-    said.extend(schema["pattern"].as_str().map(|pattern| format!("matches {pattern}")));
     said.extend(schema.get("default").map(|value| format!("{} if it is not said", shown(value))));
     said.join("; ")
 }

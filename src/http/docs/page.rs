@@ -144,7 +144,7 @@ fn pretty(value: &Value) -> String {
 fn header_names(headers: &[(Header, Presence)]) -> Vec<String> {
     let told = |(header, presence): &(Header, Presence)| match presence {
         Presence::Always => header.name().to_owned(),
-        Presence::Sometimes => format!("{}, sometimes", header.name()),
+        Presence::Sometimes => format!("{} (not always)", header.name()),
     };
     headers.iter().map(told).collect()
 }
