@@ -5,6 +5,7 @@
 //! tried, and all that fail are named. A new route is one more [`row::Route`], and gets the tables that fit every route.
 
 mod bodies;
+mod cards;
 mod credentials;
 mod fields;
 mod judge;
@@ -89,7 +90,7 @@ async fn a_card_number_is_refused_and_neither_kept_nor_told_nor_logged() {
     let environment = vec![("RUST_LOG", "trace")];
     let shop = Shop::open_with(Opening { gateway_in_memory: true, environment, ..Opening::default() }).await;
     let route = orders(&shop);
-    let rows = [fields::cards(&route), keys::cards(&route), places::cards(&route)].concat();
+    let rows = [cards::rows(&route), keys::cards(&route), places::cards(&route)].concat();
     judge_at(&shop, &route, &rows).await;
 
     let operator = Credentials::new(SECRET).unwrap().mint(Subject::Operator, Duration::from_secs(60)).unwrap();

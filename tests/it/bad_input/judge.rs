@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::{
     row::{After, Route, Row},
     socket::{Heard, Socket},
@@ -64,7 +62,7 @@ async fn try_row(shop: &Shop, route: &Route, row: &Row) -> Vec<String> {
         (After::Whatever, _) | (After::Closed, true) => {}
         (After::Open, true) => wrong.push("the connection is closed".to_owned()),
         (after, false) => {
-            let closed = socket.is_closed().await;
+            let closed = socket.ends().await;
             if closed != (after == After::Closed) {
                 wrong.push(format!("the connection is {}", if closed { "closed" } else { "still open" }));
             }
@@ -102,7 +100,7 @@ fn wrong_with(row: &Row, heard: Option<&Heard>) -> Vec<String> {
         wrong.push(format!("{name}: {:?} instead of {value:?}", heard.header(name)));
     }
     if let Some(pointer) = &row.pointer
-        && heard.json()["errors"][0]["pointer"] != Value::from(pointer.as_str())
+        && heard.json()["errors"][0]["pointer"] != pointer.as_str()
     {
         wrong.push(format!("not at {pointer}: {}", heard.text()));
     }

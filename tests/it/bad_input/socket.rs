@@ -89,7 +89,7 @@ impl Socket {
     }
 
     /// Whether the other side has closed, or does so over what is left of what we said; if not, it answers one more request.
-    pub(crate) async fn is_closed(mut self) -> bool {
+    pub(crate) async fn ends(mut self) -> bool {
         self.send(b"GET /livez HTTP/1.1\r\nHost: shop\r\n\r\n").await;
         while let Some(heard) = self.answer().await {
             if heard.text() == "alive\n" {

@@ -22,7 +22,7 @@ async fn b15_an_event_whose_effect_failed_is_not_taken_for_a_duplicate() {
     let mut shop = Shop::open_with(in_memory()).await;
     shop.mail_fault(&json!({"name": "reject", "to": format!("customer-{CUSTOMER}@example.com")})).await;
     let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-                      $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = 'check_violation'; END $$;
+                      $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = 'check_violation', CONSTRAINT = 'not_now'; END $$;
                   CREATE TRIGGER refuse BEFORE INSERT ON ledger_entries FOR EACH ROW EXECUTE FUNCTION refuse()";
     sqlx::raw_sql(refuse).execute(&shop.pool).await.unwrap();
     shop.order(&fresh_key(), &grinder(VISA)).await.expect_order();

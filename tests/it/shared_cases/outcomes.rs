@@ -94,7 +94,7 @@ async fn b11_in_progress_is_no_failure() {
 /// kill -9 right after the claim, and no worker anywhere: the key waits for its lease and for nothing else.
 #[tokio::test]
 async fn b13_in_flight_ends_with_its_lease() {
-    for after in ["16 seconds", "5 minutes", "71 hours"] {
+    for after in ["16 seconds", "30 seconds", "5 minutes", "22 hours"] {
         let api_crash = "order.claimed:kill".to_owned();
         let mut shop = Shop::open_with(Opening { gateway_in_memory: true, api_crash, ..Opening::default() }).await;
         let key = fresh_key();
@@ -122,7 +122,7 @@ async fn b14_a_lease_that_cannot_be_right_does_not_start() {
     let shop = Shop::open().await;
     for (flags, environment, code, said) in [
         (&["--lease-ms", "0"][..], None, 2, "--lease-ms"),
-        (&["--lease-ms", "-1"], None, 2, "--lease-ms"),
+        (&["--lease-ms=-1"], None, 2, "--lease-ms"),
         (&["--lease-ms", ""], None, 2, "--lease-ms"),
         (&["--lease-ms", "forever"], None, 2, "--lease-ms"),
         (&["--lease-ms", "18446744073709551615"], None, 2, "--lease-ms"),
@@ -154,7 +154,7 @@ async fn b14_a_gateway_that_takes_the_lease_and_a_second() {
     let flags = vec!["--lease-ms", "3000", "--answer-ms", "1500", "--gateway-budget-ms", "1000"];
     let shop = Shop::open_with(Opening { gateway_in_memory: true, flags, ..Opening::default() }).await;
     let key = fresh_key();
-    shop.fault("latency_after", 1, 4_000).await;
+    shop.fault("latency_after", 2, 4_000).await;
     let first = shop.order(&key, &grinder(VISA)).await;
     first.expect(504, "outcome_unknown");
     assert!(!shop.order_until_placed(&key).await.replayed);
