@@ -48,6 +48,28 @@ minted! {
     /// One refund in our own books.
     RefundId
 }
+/// What events are about, and by what they are ordered: an order, or a charge that stands alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AggregateId(pub Uuid);
+
+impl From<OrderId> for AggregateId {
+    fn from(order: OrderId) -> Self {
+        Self(order.0)
+    }
+}
+
+impl From<ChargeId> for AggregateId {
+    fn from(charge: ChargeId) -> Self {
+        Self(charge.0)
+    }
+}
+
+impl fmt::Display for AggregateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 minted! {
     /// One event. The same id is what every later party dedupes by.
     EventId

@@ -11,11 +11,14 @@ pub enum Kind {
     UncapturedCharge,
     SharedCapture,
     LostOrder,
+    LostCharge,
+    LostRefund,
     UnchargedOrder,
     UnrecordedOrder,
     StuckKey,
     UnresolvedPastDeadline,
     AmountMismatch,
+    RefundMismatch,
     MissingEvent,
     EventWithoutOrder,
     LostEvent,
@@ -31,6 +34,7 @@ pub enum Kind {
 pub enum Among {
     Orders,
     Charges,
+    Refunds,
     Captures,
     Records,
     Events,
@@ -43,6 +47,7 @@ impl Among {
         match self {
             Self::Orders => "orders",
             Self::Charges => "charges",
+            Self::Refunds => "refunds",
             Self::Captures => "captures",
             Self::Records => "records",
             Self::Events => "events",
@@ -53,18 +58,21 @@ impl Among {
 
 impl Kind {
     /// In the order in which they are reported: what costs a customer money comes first.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::DuplicateOrder,
         Self::DuplicateCharge,
         Self::OrphanCharge,
         Self::UncapturedCharge,
         Self::SharedCapture,
         Self::LostOrder,
+        Self::LostCharge,
+        Self::LostRefund,
         Self::UnchargedOrder,
         Self::UnrecordedOrder,
         Self::StuckKey,
         Self::UnresolvedPastDeadline,
         Self::AmountMismatch,
+        Self::RefundMismatch,
         Self::MissingEvent,
         Self::EventWithoutOrder,
         Self::LostEvent,
@@ -117,6 +125,16 @@ impl Kind {
                 Among::Charges,
                 "The customer paid or was promised an order, and it is not there: a succeeded charge or a completed record without its order.",
             ),
+            Self::LostCharge => (
+                "lost_charge",
+                Among::Charges,
+                "The customer was told of a charge that is not there, or that failed; or one that stands alone succeeded, and its record does not say so.",
+            ),
+            Self::LostRefund => (
+                "lost_refund",
+                Among::Refunds,
+                "The customer was told of a refund that is not there, or that failed; or one succeeded, and its record does not say so.",
+            ),
             Self::UnchargedOrder => (
                 "uncharged_order",
                 Among::Orders,
@@ -130,26 +148,31 @@ impl Kind {
             Self::StuckKey => (
                 "stuck_key",
                 Among::Records,
-                "A charge may have happened and nobody looks: the key is due, and neither a retry nor recovery picked it up in time.",
+                "Money may have moved and nobody looks: the key is due, and neither a retry nor recovery picked it up in time.",
             ),
             Self::UnresolvedPastDeadline => (
                 "unresolved_past_deadline",
                 Among::Records,
-                "A charge may have happened and nobody has found out: the key is still open when no charge may be sent again, or has waited for a person for three days.",
+                "Money may have moved and nobody has found out: the key is still open when nothing may be sent again, or has waited for a person for three days.",
             ),
-            Self::AmountMismatch => (
-                "amount_mismatch",
-                Among::Orders,
-                "Order, charge and capture do not agree on amount or currency, or the money went back while the order stands as paid.",
+            Self::AmountMismatch => {
+                ("amount_mismatch", Among::Orders, "Order, charge and capture do not agree on amount or currency.")
+            }
+            Self::RefundMismatch => (
+                "refund_mismatch",
+                Among::Charges,
+                "What went back differs: between the gateway and our refunds, or between an order and its own; or a refund is held back that nobody is at.",
             ),
             Self::MissingEvent => (
                 "missing_event",
-                Among::Orders,
-                "An order has no first event in the outbox, although the outbox still keeps its day.",
+                Among::Events,
+                "An order, a charge that stands alone or a refund has no event in the outbox, although the outbox still keeps its day.",
             ),
-            Self::EventWithoutOrder => {
-                ("event_without_order", Among::Events, "The outbox tells of an order that is not there.")
-            }
+            Self::EventWithoutOrder => (
+                "event_without_order",
+                Among::Events,
+                "The outbox tells of an order, a charge or a refund that is not there.",
+            ),
             Self::LostEvent => (
                 "lost_event",
                 Among::Events,
@@ -158,27 +181,27 @@ impl Kind {
             Self::RepeatedEffect => (
                 "repeated_effect",
                 Among::Events,
-                "What may happen once happened again: two mails for one event, or an order that was booked or confirmed by mail twice.",
+                "What may happen once happened again: two mails for one event, or an order, a charge or a refund that was booked or confirmed by mail twice.",
             ),
             Self::OutOfOrder => (
                 "out_of_order",
                 Among::Events,
-                "The events of one order were logged or applied in another order than they happened, or stand in two partitions.",
+                "The events of one order or charge were logged or applied in another order than they happened, or stand in two partitions.",
             ),
             Self::UnbalancedLedger => (
                 "unbalanced_ledger",
                 Among::Entries,
-                "The books do not add up: an event's entries do not sum to zero, or the gateway's account differs from the charge or from what the gateway took and kept.",
+                "The books do not add up: an event's entries do not sum to zero, or the gateway's account differs from the charge, from a refund or from what the gateway took and kept.",
             ),
             Self::UnsentReceipt => (
                 "unsent_receipt",
-                Among::Orders,
-                "An order has no receipt although its event is through, or a receipt names a mail that the mail service did not deliver.",
+                Among::Events,
+                "An order, a charge or a refund has no receipt although its event is through, or a receipt names a mail that the mail service did not deliver.",
             ),
             Self::Parked => (
                 "parked",
                 Among::Events,
-                "An event was tried often enough and waits until a person sends it on, and the later ones of its order wait behind it.",
+                "An event was tried often enough and waits until a person sends it on, and the later ones of its order or charge wait behind it.",
             ),
         }
     }

@@ -1,7 +1,7 @@
 //! The gateway's account in our ledger against the gateway's own books, in one figure per currency.
 //!
-//! Orders that are named by themselves (booked for another amount, captured for another amount) are in neither side: what
-//! differs here is a difference that no single order shows.
+//! Orders and charges that are named by themselves (booked, captured or given back for another amount) are in neither side: what
+//! differs here is a difference that none of them shows. Money that went back and is not booked yet still counts as kept.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +19,24 @@ pub(super) struct Balance {
 #[derive(Debug, Default)]
 struct Sides {
     booked: i64,
-    /// Captured and not refunded.
+    /// Captured, and not given back as far as that is booked.
     kept: i64,
     entries_of_nobody: Vec<String>,
 }
 
 impl Balance {
-    /// An order that is booked, and what the gateway took and kept for it.
+    /// An order or a charge that is booked, and what the gateway took and kept for it.
     pub(super) fn add(&mut self, currency: &str, booked: i64, kept: i64) {
         let sides = self.sides(currency);
         sides.booked += booked;
         sides.kept += kept;
     }
 
-    /// Entries of an order that is not there: no capture stands behind them.
-    pub(super) fn add_of_nobody(&mut self, currency: &str, booked: i64, orders: Vec<String>) {
+    /// Entries of what is not there: no capture stands behind them.
+    pub(super) fn add_of_nobody(&mut self, currency: &str, booked: i64, aggregates: Vec<String>) {
         let sides = self.sides(currency);
         sides.booked += booked;
-        sides.entries_of_nobody.extend(orders);
+        sides.entries_of_nobody.extend(aggregates);
     }
 
     fn sides(&mut self, currency: &str) -> &mut Sides {
@@ -49,12 +49,12 @@ impl Balance {
                 continue;
             }
             found.add_one(Kind::UnbalancedLedger, || {
-                let behind = if entries_of_nobody.is_empty() { "" } else { "; some entries are of orders that are not there" };
+                let behind = if entries_of_nobody.is_empty() { "" } else { "; some entries are of what is not there" };
                 Example {
                     key: None,
                     ids: entries_of_nobody,
                     detail: format!(
-                        "the gateway's account stands at {booked} {currency} over the booked orders, and the gateway took and kept {kept}{behind}"
+                        "the gateway's account stands at {booked} {currency} over what is booked, and the gateway took and kept {kept}{behind}"
                     ),
                 }
             });

@@ -26,7 +26,8 @@ pub struct Mail {
     pub id: String,
     /// What it tells of, if it is one of ours.
     pub event: Option<Uuid>,
-    pub order: Option<Uuid>,
+    /// The order, or the charge that stands alone.
+    pub aggregate: Option<Uuid>,
 }
 
 /// As the service lists it.
@@ -41,12 +42,13 @@ struct Line {
 struct Tags {
     event_id: Option<String>,
     order_id: Option<String>,
+    charge_id: Option<String>,
 }
 
 impl From<Line> for Mail {
     fn from(Line { id, tags }: Line) -> Self {
         let read = |tag: Option<String>| tag?.parse().ok();
-        Self { id, event: read(tags.event_id), order: read(tags.order_id) }
+        Self { id, event: read(tags.event_id), aggregate: read(tags.order_id.or(tags.charge_id)) }
     }
 }
 
@@ -111,10 +113,10 @@ impl<'a> Mailbox<'a> {
         if receipt.sent_at < self.asked_at && !self.listed.contains(receipt.mail_id.as_str()) {
             found.add_one(Kind::UnsentReceipt, || Example {
                 key: None,
-                ids: vec![receipt.order_id.to_string(), receipt.event_id.to_string(), receipt.mail_id.clone()],
+                ids: vec![receipt.aggregate.to_string(), receipt.event_id.to_string(), receipt.mail_id.clone()],
                 detail: format!(
-                    "the receipt of order {} names mail {}, which was never delivered",
-                    receipt.order_id, receipt.mail_id
+                    "a receipt about {} names mail {}, which was never delivered",
+                    receipt.aggregate, receipt.mail_id
                 ),
             });
         }
@@ -134,36 +136,33 @@ impl<'a> Mailbox<'a> {
         }
     }
 
-    /// The events of every order that heard of more than one: whether they are of one kind is for the database to say.
-    pub(super) fn of_orders_with_several(&self) -> BTreeMap<Uuid, Vec<Uuid>> {
-        let mut by_order: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
+    /// By aggregate, the events of each that was told by more than one: whether they are of one kind is for the database
+    /// to say.
+    pub(super) fn with_several(&self) -> BTreeMap<Uuid, Vec<Uuid>> {
+        let mut by_aggregate: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
         for (event, mails) in &self.by_event {
-            if let Some(order) = mails.first().and_then(|mail| mail.order) {
-                by_order.entry(order).or_default().push(*event);
+            if let Some(aggregate) = mails.first().and_then(|mail| mail.aggregate) {
+                by_aggregate.entry(aggregate).or_default().push(*event);
             }
         }
-        by_order.retain(|_, events| events.len() > 1);
-        by_order
+        by_aggregate.retain(|_, events| events.len() > 1);
+        by_aggregate
     }
 }
 
-/// Names orders that were told the same thing by two events. An event whose kind nobody remembers accuses nobody.
-pub(super) fn name_confirmed_twice(
-    orders: &BTreeMap<Uuid, Vec<Uuid>>,
-    once_per_order: &HashSet<Uuid>,
-    found: &mut Found,
-) {
-    for (order, events) in orders {
-        let confirmed: Vec<_> = events.iter().filter(|event| once_per_order.contains(event)).collect();
+/// Names what was told twice, by two events. An event whose kind nobody remembers accuses nobody.
+pub(super) fn name_confirmed_twice(told: &BTreeMap<Uuid, Vec<Uuid>>, only_once: &HashSet<Uuid>, found: &mut Found) {
+    for (aggregate, events) in told {
+        let confirmed: Vec<_> = events.iter().filter(|event| only_once.contains(event)).collect();
         if confirmed.len() > 1 {
             found.add_one(Kind::RepeatedEffect, || Example {
                 key: None,
-                ids: std::iter::once(order)
+                ids: std::iter::once(aggregate)
                     .chain(confirmed.iter().copied())
                     .take(IDS_MAX)
                     .map(Uuid::to_string)
                     .collect(),
-                detail: format!("order {order} was confirmed by the mails of {} events", confirmed.len()),
+                detail: format!("{aggregate} was confirmed by the mails of {} events", confirmed.len()),
             });
         }
     }
@@ -174,16 +173,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_list_names_its_event_and_order_by_tags_and_a_foreign_mail_names_none() {
+    fn a_line_of_the_list_names_its_event_and_what_it_is_about_by_tags_and_a_foreign_mail_names_none() {
         let (event, order) = (Uuid::now_v7(), Uuid::now_v7());
         let line = format!(
             r#"{{"id":"m1","idempotency_key":"k","to":"a@b","subject":"s","created":1,
                 "tags":{{"event_id":"{event}","more":"x","order_id":"{order}"}}}}"#
         );
         let mail: Mail = serde_json::from_str(&line).unwrap();
-        assert_eq!((mail.event, mail.order), (Some(event), Some(order)));
+        assert_eq!((mail.event, mail.aggregate), (Some(event), Some(order)));
+        let mail: Mail = serde_json::from_str(&line.replace("order_id", "charge_id")).unwrap();
+        assert_eq!((mail.event, mail.aggregate), (Some(event), Some(order)));
         let foreign: Mail = serde_json::from_str(r#"{"id":"m2","tags":{"event_id":"no uuid"}}"#).unwrap();
-        assert_eq!((foreign.event, foreign.order), (None, None));
+        assert_eq!((foreign.event, foreign.aggregate), (None, None));
     }
 
     #[test]

@@ -56,26 +56,26 @@ impl<'a> Matching<'a> {
         };
         let capture = &self.ledger.captures[at];
         let agrees = capture.amount == charge.amount_minor && capture.currency.eq_ignore_ascii_case(&charge.currency);
-        // No order of ours goes back: money that did, went back behind its back.
-        let went_back = capture.amount_refunded > 0 && charge.order_is_paid;
-        if !agrees || went_back {
+        if !agrees {
             found.add_one(Kind::AmountMismatch, || {
                 let detail = format!(
-                    "charge {} is booked as {} {}{}, the gateway captured {} {} and refunded {}",
-                    charge.id,
-                    charge.amount_minor,
-                    charge.currency,
-                    if charge.order_is_paid { " and its order as paid" } else { "" },
-                    capture.amount,
-                    capture.currency,
-                    capture.amount_refunded
+                    "charge {} is booked as {} {}, the gateway captured {} {}",
+                    charge.id, charge.amount_minor, charge.currency, capture.amount, capture.currency
                 );
                 example(vec![charge.id.to_string(), charge.gateway_id.clone()], detail)
             });
-        } else if self.explained[at].is_none()
-            && let Some(booked) = charge.booked_minor
-        {
-            self.balance.add(&charge.currency, booked, capture.amount - capture.amount_refunded);
+        }
+        // What went back is known by capture: of two charges that name one, the first speaks for both.
+        if self.explained[at].is_none() {
+            let went_back = charge.went_back.contains(&capture.amount_refunded);
+            if !went_back {
+                found.add_one(Kind::RefundMismatch, || {
+                    example(vec![charge.id.to_string(), charge.gateway_id.clone()], refunded_otherwise(charge, capture))
+                });
+            }
+            if let (true, true, Some(booked)) = (agrees, went_back, &charge.booked) {
+                self.balance.add(&charge.currency, booked.net_minor, capture.amount - booked.back_minor);
+            }
         }
         match &self.explained[at] {
             Some(first) if first.digest != charge.key_digest => found.add_one(Kind::SharedCapture, || {
@@ -208,6 +208,15 @@ fn in_order<K>(groups: HashMap<K, Vec<usize>>) -> Vec<Vec<usize>> {
     let mut groups: Vec<_> = groups.into_values().collect();
     groups.sort_unstable();
     groups
+}
+
+fn refunded_otherwise(charge: &SucceededCharge, capture: &Capture) -> String {
+    let (least, most) = (charge.went_back.start(), charge.went_back.end());
+    let ours = if least == most { least.to_string() } else { format!("{least} to {most}") };
+    format!(
+        "of charge {} the gateway gave {} {} back, and our refunds say {ours}",
+        charge.id, capture.amount_refunded, capture.currency
+    )
 }
 
 fn orphan(capture: &Capture, known: Option<&KnownKey>) -> Example {

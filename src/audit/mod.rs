@@ -90,23 +90,26 @@ pub async fn run_over(
     Ok(Report::new(found, counted.with_ledger(ledger.captures.len(), leftover)))
 }
 
-/// Orders, charges and records among themselves.
+/// Orders, charges, refunds and records among themselves.
 async fn judge_purchases(tx: &mut PgConnection, options: AuditOptions, found: &mut Found) -> anyhow::Result<()> {
-    use store::{charges, keys, orders};
+    use store::{charges, keys, orders, refunds};
     let AuditOptions { grace, .. } = options;
     found.add(Kind::DuplicateOrder, orders::duplicate_orders(tx).await.context("looking for duplicate orders")?);
     found.add(Kind::DuplicateCharge, charges::duplicate_charges(tx).await.context("looking for duplicate charges")?);
     found.add(Kind::LostOrder, orders::lost_orders(tx).await.context("looking for lost orders")?);
+    found.add(Kind::LostCharge, charges::lost_charges(tx).await.context("looking for lost charges")?);
+    found.add(Kind::LostRefund, refunds::lost_refunds(tx).await.context("looking for lost refunds")?);
     found.add(Kind::UnchargedOrder, orders::uncharged_orders(tx).await.context("looking for uncharged orders")?);
     found.add(Kind::UnrecordedOrder, orders::unrecorded_orders(tx).await.context("looking for unrecorded orders")?);
     found.add(Kind::StuckKey, keys::stuck_keys(tx, grace).await.context("looking for stuck keys")?);
     let late = keys::unresolved_past_deadline(tx, grace).await.context("looking for keys past their deadline")?;
     found.add(Kind::UnresolvedPastDeadline, late);
     found.add(Kind::AmountMismatch, orders::mismatched_orders(tx).await.context("comparing amounts")?);
+    found.add(Kind::RefundMismatch, refunds::mismatched_refunds(tx).await.context("comparing refunds")?);
     Ok(())
 }
 
-/// Our charges and our ledger against the gateway's.
+/// Our charges, what went back of them, and our ledger against the gateway's.
 async fn judge_captures(
     tx: &mut PgConnection,
     ledger: &Ledger,
@@ -115,18 +118,18 @@ async fn judge_captures(
 ) -> anyhow::Result<Leftover> {
     let going_back = store::findings::going_back(tx, options.grace, ledger.asked_at);
     let mut matching = Matching::new(ledger, going_back.await.context("reading findings")?);
-    store::charges::each_succeeded_charge(tx, |charge| matching.charge(&charge, found))
+    store::charges::each_succeeded_charge(tx, ledger.asked_at, |charge| matching.charge(&charge, found))
         .await
         .context("reading charges")?;
-    for nobody in store::effects::entries_of_nobody(tx).await.context("looking for entries without order")? {
-        matching.balance.add_of_nobody(&nobody.currency, nobody.booked_minor, nobody.orders);
+    for nobody in store::effects::entries_of_nobody(tx).await.context("looking for entries of nobody")? {
+        matching.balance.add_of_nobody(&nobody.currency, nobody.booked_minor, nobody.aggregates);
     }
     std::mem::take(&mut matching.balance).judge(found);
     let known = store::keys::known_keys(tx, &matching.unexplained_keys()).await.context("reading records")?;
     Ok(matching.finish(&known, found))
 }
 
-/// What followed from the orders.
+/// What followed from orders, charges that stand alone, and refunds.
 async fn judge_events(
     tx: &mut PgConnection,
     mails_are_read: bool,
@@ -139,7 +142,7 @@ async fn judge_events(
     found.add(Kind::MissingEvent, events::missing_events(tx, &kept).await.context("looking for missing events")?);
     found.add(
         Kind::EventWithoutOrder,
-        events::events_without_order(tx).await.context("looking for events without order")?,
+        events::events_without_order(tx).await.context("looking for events of what is not there")?,
     );
     found.add(Kind::LostEvent, events::lost_events(tx, grace, &kept).await.context("looking for lost events")?);
     let repeated = effects::repeated_effects(tx, mails_are_read).await.context("looking for repeated effects")?;
@@ -157,9 +160,9 @@ async fn judge_mails(tx: &mut PgConnection, mails: &Mails, found: &mut Found) ->
     let mailbox = Mailbox::new(mails);
     store::effects::each_receipt(tx, |receipt| mailbox.receipt(&receipt, found)).await.context("reading receipts")?;
     mailbox.name_repeated(found);
-    let several = mailbox.of_orders_with_several();
+    let several = mailbox.with_several();
     let events: Vec<Uuid> = several.values().flatten().copied().collect();
-    let once = store::events::once_per_order(tx, &events).await.context("asking what events were about")?;
+    let once = store::events::only_once(tx, &events).await.context("asking what events were about")?;
     name_confirmed_twice(&several, &once, found);
     Ok(())
 }

@@ -67,6 +67,7 @@ pub(super) struct Leftover {
 pub struct Counted {
     pub orders: u64,
     pub charges: u64,
+    pub refunds: u64,
     pub captures: u64,
     pub events: u64,
     pub entries: u64,
@@ -98,6 +99,7 @@ impl Counted {
         match among {
             Among::Orders => self.orders,
             Among::Charges => self.charges,
+            Among::Refunds => self.refunds,
             Among::Captures => self.captures,
             Among::Records => self.records.values().sum(),
             Among::Events => self.events,
@@ -202,8 +204,8 @@ impl fmt::Display for Report {
             f,
             "waiting: {needs_review} keys for a person, {released} for their client (given back, nothing was charged); {held} events for their next try"
         )?;
-        writeln!(f, "given back: {refunded} captures that belong to no order were refunded in full")?;
-        write!(f, "after the order: {entries} ledger entries, {receipts} receipts, ")?;
+        writeln!(f, "given back: {refunded} captures that no charge of ours names were refunded in full")?;
+        write!(f, "what followed: {entries} ledger entries, {receipts} receipts, ")?;
         match mails {
             Some(mails) => write!(f, "{mails} mails delivered"),
             None => write!(f, "mails NOT CHECKED: no mail service was named (--mail-url), so no mail was counted"),

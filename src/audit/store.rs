@@ -9,6 +9,7 @@ pub(super) mod events;
 pub(super) mod findings;
 pub(super) mod keys;
 pub(super) mod orders;
+pub(super) mod refunds;
 
 use sqlx::{Executor as _, PgConnection, PgPool, Postgres, Transaction};
 use time::Date;
@@ -52,6 +53,7 @@ pub(super) async fn kept(tx: &mut PgConnection) -> anyhow::Result<Kept> {
 pub(super) async fn counts(tx: &mut PgConnection) -> sqlx::Result<Counted> {
     let totals = sqlx::query!(
         r#"SELECT (SELECT count(*) FROM orders) AS "orders!", (SELECT count(*) FROM charges) AS "charges!",
+                  (SELECT count(*) FROM refunds) AS "refunds!",
                   (SELECT count(*) FROM outbox) AS "events!", (SELECT count(*) FROM ledger_entries) AS "entries!",
                   (SELECT count(*) FROM receipts) AS "receipts!",
                   (SELECT count(*) FROM parked_events WHERE next_attempt_at IS NOT NULL) AS "held!""#
@@ -73,6 +75,7 @@ pub(super) async fn counts(tx: &mut PgConnection) -> sqlx::Result<Counted> {
     Ok(Counted {
         orders: totals.orders.unsigned_abs(),
         charges: totals.charges.unsigned_abs(),
+        refunds: totals.refunds.unsigned_abs(),
         events: totals.events.unsigned_abs(),
         entries: totals.entries.unsigned_abs(),
         receipts: totals.receipts.unsigned_abs(),

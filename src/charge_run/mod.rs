@@ -117,18 +117,19 @@ pub async fn run(
         tally.reject(rejected);
         results.reject(rejected)?;
     }
-    let sent = charge(&contents.lines, &till, args.at_once, &stop, &mut tally, &mut results).await;
+    let mut kept = charge(&contents.lines, &till, args.at_once, &stop, &mut tally, &mut results).await;
     for repeated in &contents.repeated {
         tally.repeat(&repeated.line);
-        results.repeat(repeated)?;
+        kept = kept.and_then(|()| results.repeat(repeated));
     }
-    results.finish()?;
+    kept = kept.and_then(|()| results.finish());
+    // Said in any case: money has moved, and a full disk does not undo it.
     say(&tally.to_string());
     say(&results.places());
     if let Some(advice) = tally.advice() {
         say(advice);
     }
-    sent?;
+    kept?;
     Ok(if tally.is_settled() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -165,7 +166,7 @@ async fn charge(
     progress.end(stop.is_cancelled(), unknown_in_a_row >= UNKNOWN_IN_A_ROW_MAX);
     for line in left {
         tally.leave(line);
-        kept = kept.and(results.leave(line));
+        kept = kept.and_then(|()| results.leave(line));
     }
     kept
 }

@@ -13,6 +13,7 @@ use crate::{
     ids::CustomerId,
     money::Currency,
     phone::{Answer, Intent, KeyPolicy, KeyState, Outcome, Patience, Phone, Refusal, Told, heard},
+    wire::problem::Retry,
 };
 
 const PATH: &str = "/v1/charges";
@@ -230,7 +231,8 @@ fn after_asking(line: &Line, told: &Told, end: End, state: KeyState) -> End {
         KeyState::Final(answer) if answer.status == 201 => return charged(line, &answer, told),
         KeyState::Final(answer) => match heard::Heard::read(answer) {
             heard::Heard::Problem { problem, answer } => {
-                return refused(Refusal::NewKey, &problem, &answer, attempts);
+                let refusal = if problem.retry == Retry::Never { Refusal::Never } else { Refusal::NewKey };
+                return refused(refusal, &problem, &answer, attempts);
             }
             heard => heard.sentence(),
         },

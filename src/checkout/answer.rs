@@ -124,7 +124,7 @@ fn bought(
     };
     let event = NewEvent {
         id: EventId::mint(),
-        order: frozen.order_id,
+        aggregate: frozen.order_id.into(),
         sequence: 1,
         kind: ORDER_CREATED,
         payload: serde_json::to_string(&payload)?,
@@ -170,7 +170,7 @@ fn taken(
     };
     let event = NewEvent {
         id: EventId::mint(),
-        order: crate::ids::OrderId(frozen.charge_id.0),
+        aggregate: frozen.charge_id.into(),
         sequence: 1,
         kind: CHARGE_SUCCEEDED,
         payload: serde_json::to_string(&payload)?,

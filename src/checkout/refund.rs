@@ -161,7 +161,7 @@ fn told(frozen: &FrozenRefund, gateway_id: &str, event: EventId, sequence: i32) 
         currency: frozen.currency.clone(),
     };
     let payload = serde_json::to_string(&payload).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    Ok(NewEvent { id: event, order: frozen.order_id, sequence, kind: ORDER_REFUNDED, payload })
+    Ok(NewEvent { id: event, aggregate: frozen.order_id.into(), sequence, kind: ORDER_REFUNDED, payload })
 }
 
 impl From<FrozenRefund> for Frozen {

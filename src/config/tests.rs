@@ -1,5 +1,7 @@
 //! Knobs out of range and knobs at odds are refused before anything starts.
 
+use std::fmt::Debug;
+
 use clap::Command;
 
 use super::*;

@@ -1,4 +1,4 @@
-//! What follows from the orders, as values of the page: how much waits, for whom, and what waits for a person.
+//! What follows from orders, charges and refunds, as values of the page: how much waits, for whom, and what waits for a person.
 
 use uuid::Uuid;
 
@@ -35,7 +35,7 @@ pub(super) struct Lease {
 pub(super) struct Parked {
     pub(super) stage: String,
     pub(super) event: String,
-    pub(super) order: String,
+    pub(super) about: String,
     pub(super) sequence: i32,
     pub(super) kind: String,
     pub(super) attempts: i32,
@@ -115,7 +115,7 @@ fn leases(health: &Health) -> Vec<Lease> {
 fn shown(Waiting { first, behind }: Waiting) -> Parked {
     Parked {
         event: first.event.id.to_string(),
-        order: first.event.order.to_string(),
+        about: first.event.aggregate.to_string(),
         sequence: first.event.sequence,
         kind: first.event.kind,
         attempts: first.attempts,

@@ -1,5 +1,5 @@
-//! From the log to an effect. Promise: each event works once, an order's events in their order, whoever dies, and one that
-//! cannot be dealt with stops nobody but its own order.
+//! From the log to an effect. Promise: each event works once, an aggregate's events in their order, whoever dies, and one that
+//! cannot be dealt with stops nobody but its own aggregate.
 //!
 //! A consumer works on the partitions it leases. It fetches from where it acknowledged, lets the effect happen, remembers the
 //! events as processed in the effect's transaction, and acknowledges after the commit. Dead or late anywhere in between, it
@@ -17,7 +17,7 @@ use super::{Next, health::Tally};
 use crate::{
     database,
     event_log::{self, Delivered, PARTITIONS},
-    ids::{EventId, OrderId},
+    ids::{AggregateId, EventId},
     inbox,
     leases::Leases,
     parking,
@@ -184,14 +184,14 @@ impl<E: Effect> Consumer<E> {
         Ok(Next::GoOn)
     }
 
-    /// Lets the effect happen for the first new event of every order that is not held up, and sorts out what came of it. A
-    /// second event of an order in one batch is left to the next round: it must not work before the first one has.
+    /// Lets the effect happen for the first new event of every aggregate that is not held up, and sorts out what came of it. A
+    /// second event of one in a batch is left to the next round: it must not work before the first one has.
     async fn judge<'a>(&self, fetched: &'a [Delivered]) -> anyhow::Result<Verdicts<'a, E::Made>> {
         let events: Vec<&Event> = fetched.iter().map(|delivered| &delivered.event).collect();
         let (applied, held) = self.known(&events).await?;
-        let new = events.into_iter().filter(|event| !applied.contains(&event.id) && !held.contains(&event.order));
-        let mut orders = HashSet::new();
-        let fresh: Vec<&Event> = new.filter(|event| orders.insert(event.order)).collect();
+        let new = events.into_iter().filter(|event| !applied.contains(&event.id) && !held.contains(&event.aggregate));
+        let mut aggregates = HashSet::new();
+        let fresh: Vec<&Event> = new.filter(|event| aggregates.insert(event.aggregate)).collect();
         let outcomes = self.effect.make(&fresh).await;
         self.effect.at(Step::Made).await;
         let mut outcomes: HashMap<EventId, Result<E::Made, NoEffect>> =
@@ -199,11 +199,11 @@ impl<E: Effect> Consumer<E> {
         Ok(sort_out(fetched, &applied, held, &mut outcomes, &self.failing_alone))
     }
 
-    async fn known(&self, events: &[&Event]) -> anyhow::Result<(HashSet<EventId>, HashSet<OrderId>)> {
+    async fn known(&self, events: &[&Event]) -> anyhow::Result<(HashSet<EventId>, HashSet<AggregateId>)> {
         let mut connection = self.pool.acquire().await.context("no database connection")?;
         let applied = inbox::store::applied(&mut connection, self.effect.consumer(), events).await?;
-        let orders: Vec<OrderId> = events.iter().map(|event| event.order).collect();
-        let held = parking::store::held_orders(&mut connection, self.effect.consumer(), &orders).await?;
+        let aggregates: Vec<AggregateId> = events.iter().map(|event| event.aggregate).collect();
+        let held = parking::store::held_among(&mut connection, self.effect.consumer(), &aggregates).await?;
         Ok((applied, held.into_iter().collect()))
     }
 
@@ -231,7 +231,7 @@ impl<E: Effect> Consumer<E> {
         self.applied.add(made.len());
         self.repeated.add(verdicts.made.len() - made.len());
         for (event, why) in failed {
-            tracing::warn!(consumer, event = %event.id, order = %event.order, why, "an event failed and is held");
+            tracing::warn!(consumer, event = %event.id, aggregate = %event.aggregate, why, "an event failed and is held");
         }
         Ok(())
     }
@@ -254,7 +254,7 @@ impl<E: Effect> Consumer<E> {
         Ok(())
     }
 
-    /// Tries held events again whose time has come, side by side: each is the first of its order.
+    /// Tries held events again whose time has come, side by side: each is the first of its aggregate.
     async fn retry(&self, partitions: &[i16]) -> anyhow::Result<()> {
         let consumer = self.effect.consumer();
         let mut connection = self.pool.acquire().await.context("no database connection")?;
@@ -271,7 +271,7 @@ impl<E: Effect> Consumer<E> {
             match outcome {
                 Ok(made) => match self.let_through(event, &made).await {
                     Ok(()) => {
-                        tracing::info!(consumer, event = %event.id, order = %event.order, "a held event came through")
+                        tracing::info!(consumer, event = %event.id, aggregate = %event.aggregate, "a held event came through")
                     }
                     Err(error) if is_content(&error) => refused.push((event, error.to_string())),
                     Err(error) => return Err(error.into()),
@@ -305,7 +305,7 @@ impl<E: Effect> Consumer<E> {
         parking::store::release(&mut tx, consumer, applied).await?;
         tx.commit().await?;
         for (event, why) in refused.iter().filter(|(event, _)| parked.contains(&event.id)) {
-            tracing::error!(consumer, event = %event.id, order = %event.order, why, "ALARM: an event is parked");
+            tracing::error!(consumer, event = %event.id, aggregate = %event.aggregate, why, "ALARM: an event is parked");
         }
         Ok(())
     }
@@ -344,7 +344,7 @@ fn is_content(error: &sqlx::Error) -> bool {
 fn sort_out<'a, M>(
     fetched: &'a [Delivered],
     applied: &HashSet<EventId>,
-    mut held: HashSet<OrderId>,
+    mut held: HashSet<AggregateId>,
     outcomes: &mut HashMap<EventId, Result<M, NoEffect>>,
     failing_alone: &HashMap<EventId, u32>,
 ) -> Verdicts<'a, M> {
@@ -366,13 +366,13 @@ fn sort_out<'a, M>(
         // Applied before, or repeated within the batch.
         let is_new = !applied.contains(&event.id) && !dealt_with.contains(&event.id);
         verdicts.repeated += usize::from(!is_new);
-        if is_new && held.contains(&event.order) {
+        if is_new && held.contains(&event.aggregate) {
             verdicts.behind.push(event);
         } else if is_new {
             match outcomes.remove(&event.id) {
                 Some(Ok(made)) => verdicts.made.push((event, made)),
                 Some(Err(NoEffect::Refused { why })) => {
-                    held.insert(event.order);
+                    held.insert(event.aggregate);
                     verdicts.failed.push((event, why));
                 }
                 Some(Err(NoEffect::Unavailable { why })) => {
@@ -383,10 +383,10 @@ fn sort_out<'a, M>(
                         verdicts.stalled = Some(why);
                         continue;
                     }
-                    held.insert(event.order);
+                    held.insert(event.aggregate);
                     verdicts.failed.push((event, why));
                 }
-                // Not begun, or behind another event of its order in this batch: the next round's.
+                // Not begun, or behind another event of its aggregate in this batch: the next round's.
                 Some(Err(NoEffect::NotTried)) | None => {
                     waiting.insert(*partition);
                     continue;

@@ -56,7 +56,7 @@ const SENDING_MAX: usize = 64;
 /// How long the mail service is relied upon to remember a key: it says 24 hours.
 const REMEMBERED: time::Duration = time::Duration::hours(23);
 
-/// Sends a receipt for every order, under the event's id. Who dies after the sending sends it again, and the mail service
+/// Sends a receipt for every order, charge and refund, under the event's id. Who dies after the sending sends it again, and the mail service
 /// recognises it.
 #[derive(Debug, Clone)]
 pub struct Receipting {

@@ -1,4 +1,4 @@
-//! THE SECOND STORY: what follows from an order, after its commit. Each event reaches the ledger and the customer's mailbox,
+//! THE SECOND STORY: what follows from an order, a charge or a refund, after its commit. Each event reaches the ledger and the customer's mailbox,
 //! whoever dies on the way, and works there once.
 //!
 //! ```text

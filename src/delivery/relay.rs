@@ -1,4 +1,4 @@
-//! From the outbox into the log. Promise: every committed event gets there, an order's events in their order, whoever dies and
+//! From the outbox into the log. Promise: every committed event gets there, an aggregate's events in their order, whoever dies and
 //! however many relays run.
 //!
 //! A relay works on the lanes it leases. It looks for rows that are not marked as sent, publishes them, and marks exactly those,
@@ -15,7 +15,7 @@ use crate::{
     crash_point::crash_point,
     database,
     event_log::{self, Published},
-    ids::{EventId, OrderId},
+    ids::{AggregateId, EventId},
     leases::{self, Held, Leases},
     outbox::{self, store::Unsent},
     parking,
@@ -28,7 +28,7 @@ pub const RELAY: &str = "relay";
 /// Most events of one round. At 3,000 orders a second, and twenty rounds, there are 150.
 const BATCH_MAX: usize = 1_000;
 
-/// Most orders with a held event that are kept out of a round by name. Far beyond any that a person would let pile up; what is
+/// Most aggregates with a held event that are kept out of a round by name. Far beyond any that a person would let pile up; what is
 /// not named is only tried too early.
 const RESTING_MAX: i64 = 10_000;
 
@@ -78,10 +78,10 @@ impl Relay {
         }
         let lanes: Vec<i16> = held.iter().map(|held| held.slot).collect();
         let mut connection = self.pool.acquire().await.context("no database connection")?;
-        let orders = parking::store::orders_at(&mut connection, RELAY, RESTING_MAX).await?;
-        let resting: Vec<OrderId> = orders.iter().filter(|held| held.resting).map(|held| held.order).collect();
+        let on_hold = parking::store::held_at(&mut connection, RELAY, RESTING_MAX).await?;
+        let resting: Vec<AggregateId> = on_hold.iter().filter(|held| held.resting).map(|held| held.aggregate).collect();
         let unsent = outbox::store::unsent(&mut connection, &lanes, &resting, BATCH_MAX as i64).await;
-        Ok(Taken { unsent: unsent.context("looking for unsent events")?, any_held: !orders.is_empty() })
+        Ok(Taken { unsent: unsent.context("looking for unsent events")?, any_held: !on_hold.is_empty() })
     }
 
     /// Marks what the log acknowledged, and holds what it refused: only in lanes that are still ours. In the others somebody

@@ -16,7 +16,7 @@ use crate::{
 /// Events that one listing shows.
 const LISTED_MAX: i64 = 100;
 
-/// Without `--redrive`: lists what is parked. With it: has it tried again, each order's events in their order.
+/// Without `--redrive`: lists what is parked. With it: has it tried again, each aggregate's events in their order.
 #[derive(Debug, Clone, Args)]
 pub struct ParkedArgs {
     /// Send this event on, by its id from the listing, or `all`.
@@ -75,12 +75,12 @@ fn list(waiting: &[Waiting]) {
     for Waiting { first, behind } in waiting {
         let event = &first.event;
         println!(
-            "{}  at {}  {} {} of order {}  since {}  {} failures, {behind} behind it: {}",
+            "{}  at {}  {} {} about {}  since {}  {} failures, {behind} behind it: {}",
             event.id,
             first.stage,
             event.kind,
             event.sequence,
-            event.order,
+            event.aggregate,
             first.held_since,
             first.attempts,
             printable(first.error.as_deref().unwrap_or_default()),

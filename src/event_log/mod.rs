@@ -14,7 +14,7 @@ use sqlx::{PgConnection, PgPool};
 use crate::{
     crash_point::crash_point,
     database::{self, days::ByDay},
-    ids::OrderId,
+    ids::AggregateId,
     wire::event::Event,
 };
 
@@ -34,7 +34,7 @@ pub enum Published {
     Acknowledged,
     /// It will not be taken, this one, however often it is sent.
     Refused { why: String },
-    /// An earlier event of its order was refused in the same batch, so this one was not taken either.
+    /// An earlier event of its aggregate was refused in the same batch, so this one was not taken either.
     Behind,
 }
 
@@ -46,21 +46,21 @@ pub struct Delivered {
     pub event: Event,
 }
 
-/// The partition of an order: all its events are in one, in order.
-pub fn partition_of(order: OrderId) -> i16 {
-    i16::try_from(order.0.as_u128() % u128::from(PARTITIONS)).unwrap_or_default()
+/// The partition of an aggregate: all its events are in one, in order.
+pub fn partition_of(aggregate: AggregateId) -> i16 {
+    i16::try_from(aggregate.0.as_u128() % u128::from(PARTITIONS)).unwrap_or_default()
 }
 
 /// Appends a batch in one transaction, in the order given. One answer per event, in order, after the commit.
 pub async fn publish(pool: &PgPool, events: &[&Event]) -> anyhow::Result<Vec<Published>> {
-    let mut refused: HashSet<OrderId> = HashSet::new();
+    let mut refused: HashSet<AggregateId> = HashSet::new();
     let mut answers = Vec::with_capacity(events.len());
     let mut taken = Vec::with_capacity(events.len());
     for event in events {
-        if refused.contains(&event.order) {
+        if refused.contains(&event.aggregate) {
             answers.push(Published::Behind);
         } else if event.payload.len() > PAYLOAD_BYTES_MAX {
-            refused.insert(event.order);
+            refused.insert(event.aggregate);
             let why = format!("its payload has {} bytes, and the log takes {PAYLOAD_BYTES_MAX}", event.payload.len());
             answers.push(Published::Refused { why });
         } else {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{Delivered, partition_of};
 use crate::{
-    ids::{EventId, OrderId},
+    ids::{AggregateId, EventId},
     wire::event::Event,
 };
 
@@ -16,11 +16,11 @@ use crate::{
 pub(super) async fn append(tx: &mut PgConnection, events: &[&Event]) -> sqlx::Result<()> {
     let mut counts: HashMap<i16, i64> = HashMap::new();
     for event in events {
-        *counts.entry(partition_of(event.order)).or_default() += 1;
+        *counts.entry(partition_of(event.aggregate)).or_default() += 1;
     }
     let mut next = reserve(&mut *tx, &counts).await?;
 
-    let partitions: Vec<i16> = events.iter().map(|event| partition_of(event.order)).collect();
+    let partitions: Vec<i16> = events.iter().map(|event| partition_of(event.aggregate)).collect();
     let offsets: Vec<i64> = partitions
         .iter()
         .map(|partition| {
@@ -31,20 +31,20 @@ pub(super) async fn append(tx: &mut PgConnection, events: &[&Event]) -> sqlx::Re
         .collect();
     let days: Vec<Date> = events.iter().map(|event| event.day).collect();
     let ids: Vec<Uuid> = events.iter().map(|event| event.id.0).collect();
-    let orders: Vec<Uuid> = events.iter().map(|event| event.order.0).collect();
+    let aggregates: Vec<Uuid> = events.iter().map(|event| event.aggregate.0).collect();
     let sequences: Vec<i32> = events.iter().map(|event| event.sequence).collect();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     let payloads: Vec<&str> = events.iter().map(|event| event.payload.as_str()).collect();
     let times: Vec<OffsetDateTime> = events.iter().map(|event| event.occurred_at).collect();
     sqlx::query!(
-        r#"INSERT INTO event_log (day, partition, "offset", event_id, order_id, sequence, type, payload, occurred_at)
+        r#"INSERT INTO event_log (day, partition, "offset", event_id, aggregate_id, sequence, type, payload, occurred_at)
            SELECT * FROM unnest($1::date[], $2::smallint[], $3::bigint[], $4::uuid[], $5::uuid[], $6::int[], $7::text[], $8::text[],
                                 $9::timestamptz[])"#,
         &days,
         &partitions,
         &offsets,
         &ids,
-        &orders,
+        &aggregates,
         &sequences,
         &kinds as &[&str],
         &payloads as &[&str],
@@ -86,7 +86,7 @@ pub(super) async fn fetch(
     let offsets: Vec<i64> = from.iter().map(|(_, offset)| *offset).collect();
     let rows = sqlx::query!(
         r#"SELECT l.partition AS "partition!", l."offset" AS "offset!", l.day AS "day!", l.event_id AS "event_id!",
-                  l.order_id AS "order_id!", l.sequence AS "sequence!", l.type AS "kind!", l.payload AS "payload!",
+                  l.aggregate_id AS "aggregate_id!", l.sequence AS "sequence!", l.type AS "kind!", l.payload AS "payload!",
                   l.occurred_at AS "occurred_at!"
            FROM unnest($1::smallint[], $2::bigint[]) AS w(partition, first)
            CROSS JOIN LATERAL (
@@ -105,7 +105,7 @@ pub(super) async fn fetch(
         event: Event {
             id: EventId(row.event_id),
             day: row.day,
-            order: OrderId(row.order_id),
+            aggregate: AggregateId(row.aggregate_id),
             sequence: row.sequence,
             kind: row.kind,
             payload: row.payload,

@@ -77,18 +77,18 @@ pub async fn applied(
 pub async fn take(tx: &mut PgConnection, consumer: &str, events: &[&Event]) -> sqlx::Result<HashSet<EventId>> {
     let days: Vec<Date> = events.iter().map(|event| event.day).collect();
     let ids: Vec<Uuid> = events.iter().map(|event| event.id.0).collect();
-    let orders: Vec<Uuid> = events.iter().map(|event| event.order.0).collect();
+    let aggregates: Vec<Uuid> = events.iter().map(|event| event.aggregate.0).collect();
     let sequences: Vec<i32> = events.iter().map(|event| event.sequence).collect();
     let rows = sqlx::query_scalar!(
-        "INSERT INTO processed (day, consumer, event_id, order_id, sequence)
-         SELECT day, $1, event_id, order_id, sequence
-         FROM unnest($2::date[], $3::uuid[], $4::uuid[], $5::int[]) AS e(day, event_id, order_id, sequence)
+        "INSERT INTO processed (day, consumer, event_id, aggregate_id, sequence)
+         SELECT day, $1, event_id, aggregate_id, sequence
+         FROM unnest($2::date[], $3::uuid[], $4::uuid[], $5::int[]) AS e(day, event_id, aggregate_id, sequence)
          ON CONFLICT DO NOTHING
          RETURNING event_id",
         consumer,
         &days,
         &ids,
-        &orders,
+        &aggregates,
         &sequences,
     )
     .fetch_all(tx)

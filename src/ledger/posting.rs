@@ -71,7 +71,7 @@ fn moved(
     amount_minor: i64,
     currency: String,
 ) -> Result<Posting, String> {
-    if amount_minor <= 0 || about != event.order.0 {
+    if amount_minor <= 0 || about != event.aggregate.0 {
         return Err(format!("{} of {about} over {amount_minor} cannot be booked", event.kind));
     }
     Ok(Posting { debit, credit, amount_minor, currency })
@@ -92,7 +92,7 @@ mod tests {
         Event {
             id: EventId::mint(),
             day: Date::MIN,
-            order,
+            aggregate: order.into(),
             sequence: 1,
             kind: kind.to_owned(),
             payload: payload.to_owned(),

@@ -7,19 +7,19 @@ use time::Date;
 use uuid::Uuid;
 
 use crate::{
-    ids::{EventId, OrderId},
+    ids::{AggregateId, EventId},
     wire::event::Event,
 };
 
-/// Lanes that events travel in. All events of one order take the same one, so that they stay in order.
+/// Lanes that events travel in. All events of one aggregate take the same one, so that they stay in order.
 pub const SHARDS: u128 = 64;
 
 /// An event about to exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     pub id: EventId,
-    pub order: OrderId,
-    /// Position among the order's events, from 1.
+    pub aggregate: AggregateId,
+    /// Position among the events of its aggregate, from 1.
     pub sequence: i32,
     pub kind: &'static str,
     /// JSON text.
@@ -35,26 +35,26 @@ pub struct Unsent {
     pub event: Event,
 }
 
-/// The lane of an order. The low bits of a version 7 UUID are random, so they are the hash.
-fn shard_of(order: OrderId) -> i16 {
-    i16::try_from(order.0.as_u128() % SHARDS).unwrap_or_default()
+/// The lane of an aggregate. The low bits of a version 7 UUID are random, so they are the hash.
+fn shard_of(aggregate: AggregateId) -> i16 {
+    i16::try_from(aggregate.0.as_u128() % SHARDS).unwrap_or_default()
 }
 
 pub async fn append(tx: &mut PgConnection, events: &[&NewEvent]) -> sqlx::Result<()> {
     let ids: Vec<Uuid> = events.iter().map(|event| event.id.0).collect();
-    let orders: Vec<Uuid> = events.iter().map(|event| event.order.0).collect();
+    let aggregates: Vec<Uuid> = events.iter().map(|event| event.aggregate.0).collect();
     let sequences: Vec<i32> = events.iter().map(|event| event.sequence).collect();
-    let shards: Vec<i16> = events.iter().map(|event| shard_of(event.order)).collect();
+    let shards: Vec<i16> = events.iter().map(|event| shard_of(event.aggregate)).collect();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
     let payloads: Vec<&str> = events.iter().map(|event| event.payload.as_str()).collect();
     sqlx::query!(
         "WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
-         INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload, created_at)
-         SELECT (moment.now AT TIME ZONE 'UTC')::date, event_id, order_id, sequence, shard, type, payload::json, moment.now
+         INSERT INTO outbox (day, event_id, aggregate_id, sequence, shard, type, payload, created_at)
+         SELECT (moment.now AT TIME ZONE 'UTC')::date, event_id, aggregate_id, sequence, shard, type, payload::json, moment.now
          FROM moment, unnest($1::uuid[], $2::uuid[], $3::int[], $4::smallint[], $5::text[], $6::text[])
-             AS n(event_id, order_id, sequence, shard, type, payload)",
+             AS n(event_id, aggregate_id, sequence, shard, type, payload)",
         &ids,
-        &orders,
+        &aggregates,
         &sequences,
         &shards,
         &kinds as &[&str],
@@ -67,20 +67,20 @@ pub async fn append(tx: &mut PgConnection, events: &[&NewEvent]) -> sqlx::Result
 
 /// The oldest events of these lanes that no log has, at most `most`, without those behind an event that a relay holds.
 ///
-/// By status and never by `id > last`: a lower id may commit after a higher one. In the order of the ids, which of one order
+/// By status and never by `id > last`: a lower id may commit after a higher one. In the order of the ids, which of one aggregate
 /// are in the order of its events.
 pub async fn unsent(
     connection: &mut PgConnection,
     shards: &[i16],
-    held: &[OrderId],
+    held: &[AggregateId],
     most: i64,
 ) -> sqlx::Result<Vec<Unsent>> {
-    let held: Vec<Uuid> = held.iter().map(|order| order.0).collect();
+    let held: Vec<Uuid> = held.iter().map(|aggregate| aggregate.0).collect();
     let rows = sqlx::query!(
-        r#"SELECT id AS "id!", day AS "day!", event_id AS "event_id!", order_id AS "order_id!", sequence AS "sequence!",
+        r#"SELECT id AS "id!", day AS "day!", event_id AS "event_id!", aggregate_id AS "aggregate_id!", sequence AS "sequence!",
                   shard AS "shard!", type AS "kind!", payload::text AS "payload!", created_at AS "created_at!"
            FROM outbox
-           WHERE sent_at IS NULL AND shard = ANY($1) AND order_id <> ALL($2)
+           WHERE sent_at IS NULL AND shard = ANY($1) AND aggregate_id <> ALL($2)
            ORDER BY id LIMIT $3"#,
         shards,
         &held,
@@ -94,7 +94,7 @@ pub async fn unsent(
         event: Event {
             id: EventId(row.event_id),
             day: row.day,
-            order: OrderId(row.order_id),
+            aggregate: AggregateId(row.aggregate_id),
             sequence: row.sequence,
             kind: row.kind,
             payload: row.payload,

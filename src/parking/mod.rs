@@ -1,7 +1,7 @@
-//! Events that somebody could not deal with, and those of the same order that wait behind them. Everybody else's flow on.
+//! Events that somebody could not deal with, and those of the same aggregate that wait behind them. Everybody else's flow on.
 //!
-//! Only the first event of an order is ever tried; when it is through, the next one is first. After [`ATTEMPTS_MAX`] failures it
-//! is parked: it stays until a person sends it on ([`redrive`]), and its order's later events stay behind it.
+//! Only the first event of an aggregate is ever tried; when it is through, the next one is first. After [`ATTEMPTS_MAX`] failures it
+//! is parked: it stays until a person sends it on ([`redrive`]), and the later ones of its aggregate stay behind it.
 
 pub mod store;
 
@@ -27,14 +27,14 @@ pub struct Parked {
     pub held_since: OffsetDateTime,
 }
 
-/// An event that waits for a person, and how many of its order wait behind it.
+/// An event that waits for a person, and how many of its aggregate wait behind it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
     pub first: Parked,
     pub behind: i64,
 }
 
-/// Sends parked events on: one, or all of a stage. They are tried again at once, each order's in their order. Returns how
+/// Sends parked events on: one, or all of a stage. They are tried again at once, each aggregate's in their order. Returns how
 /// many.
 pub async fn redrive(pool: &PgPool, stage: Option<&str>, event: Option<EventId>) -> anyhow::Result<u64> {
     let mut tx = database::begin(pool).await?;

@@ -6,43 +6,47 @@ use uuid::Uuid;
 
 use super::{ATTEMPTS_MAX, Parked, Waiting};
 use crate::{
-    ids::{EventId, OrderId},
+    ids::{AggregateId, EventId},
     wire::event::Event,
 };
 
-/// Which of these orders have an event held at this stage: their later ones must wait behind it.
-pub async fn held_orders(connection: &mut PgConnection, stage: &str, orders: &[OrderId]) -> sqlx::Result<Vec<OrderId>> {
-    let orders: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
+/// Which of these aggregates have an event held at this stage: their later ones must wait behind it.
+pub async fn held_among(
+    connection: &mut PgConnection,
+    stage: &str,
+    aggregates: &[AggregateId],
+) -> sqlx::Result<Vec<AggregateId>> {
+    let aggregates: Vec<Uuid> = aggregates.iter().map(|aggregate| aggregate.0).collect();
     let rows = sqlx::query_scalar!(
-        r#"SELECT o.order_id AS "order_id!" FROM unnest($2::uuid[]) AS o(order_id)
-           CROSS JOIN LATERAL (SELECT FROM parked_events WHERE stage = $1 AND order_id = o.order_id LIMIT 1) AS p"#,
+        r#"SELECT a.aggregate_id AS "aggregate_id!" FROM unnest($2::uuid[]) AS a(aggregate_id)
+           CROSS JOIN LATERAL (SELECT FROM parked_events WHERE stage = $1 AND aggregate_id = a.aggregate_id LIMIT 1) AS p"#,
         stage,
-        &orders,
+        &aggregates,
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(OrderId).collect())
+    Ok(rows.into_iter().map(AggregateId).collect())
 }
 
-/// An order with a held event.
+/// An aggregate with a held event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldOrder {
-    pub order: OrderId,
+pub struct Held {
+    pub aggregate: AggregateId,
     /// Whether it must not be tried just now.
     pub resting: bool,
 }
 
-/// The orders with a held event at this stage, at most `most` of them.
-pub async fn orders_at(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<HeldOrder>> {
+/// The aggregates with a held event at this stage, at most `most` of them.
+pub async fn held_at(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<Held>> {
     let rows = sqlx::query!(
-        r#"SELECT order_id, bool_or(next_attempt_at IS NULL OR next_attempt_at > db_clock()) AS "resting!"
-           FROM parked_events WHERE stage = $1 GROUP BY order_id LIMIT $2"#,
+        r#"SELECT aggregate_id, bool_or(next_attempt_at IS NULL OR next_attempt_at > db_clock()) AS "resting!"
+           FROM parked_events WHERE stage = $1 GROUP BY aggregate_id LIMIT $2"#,
         stage,
         most,
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(|row| HeldOrder { order: OrderId(row.order_id), resting: row.resting }).collect())
+    Ok(rows.into_iter().map(|row| Held { aggregate: AggregateId(row.aggregate_id), resting: row.resting }).collect())
 }
 
 /// Holds events that failed, or counts one more failure of those held already. Each failure makes the next pause longer; after
@@ -52,7 +56,7 @@ pub async fn hold_failed(tx: &mut PgConnection, stage: &str, failed: &[(&Event, 
     for (event, why) in failed {
         let is_parked = sqlx::query_scalar!(
             r#"INSERT INTO parked_events AS p
-                   (stage, event_id, day, order_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
+                   (stage, event_id, day, aggregate_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, db_clock() + interval '1 s')
                ON CONFLICT (stage, event_id) DO UPDATE
                    SET attempts = p.attempts + 1, error = EXCLUDED.error,
@@ -61,7 +65,7 @@ pub async fn hold_failed(tx: &mut PgConnection, stage: &str, failed: &[(&Event, 
             stage,
             event.id.0,
             event.day,
-            event.order.0,
+            event.aggregate.0,
             event.sequence,
             &event.kind,
             &event.payload,
@@ -78,25 +82,25 @@ pub async fn hold_failed(tx: &mut PgConnection, stage: &str, failed: &[(&Event, 
     Ok(parked)
 }
 
-/// Puts events behind the held one of their order.
+/// Puts events behind the held one of their aggregate.
 pub async fn hold_behind(tx: &mut PgConnection, stage: &str, behind: &[&Event]) -> sqlx::Result<()> {
     let ids: Vec<Uuid> = behind.iter().map(|event| event.id.0).collect();
     let days: Vec<Date> = behind.iter().map(|event| event.day).collect();
-    let orders: Vec<Uuid> = behind.iter().map(|event| event.order.0).collect();
+    let aggregates: Vec<Uuid> = behind.iter().map(|event| event.aggregate.0).collect();
     let sequences: Vec<i32> = behind.iter().map(|event| event.sequence).collect();
     let kinds: Vec<&str> = behind.iter().map(|event| event.kind.as_str()).collect();
     let payloads: Vec<&str> = behind.iter().map(|event| event.payload.as_str()).collect();
     let times: Vec<OffsetDateTime> = behind.iter().map(|event| event.occurred_at).collect();
     sqlx::query!(
-        "INSERT INTO parked_events (stage, event_id, day, order_id, sequence, type, payload, occurred_at, attempts, next_attempt_at)
-         SELECT $1, event_id, day, order_id, sequence, type, payload, occurred_at, 0, db_clock()
+        "INSERT INTO parked_events (stage, event_id, day, aggregate_id, sequence, type, payload, occurred_at, attempts, next_attempt_at)
+         SELECT $1, event_id, day, aggregate_id, sequence, type, payload, occurred_at, 0, db_clock()
          FROM unnest($2::uuid[], $3::date[], $4::uuid[], $5::int[], $6::text[], $7::text[], $8::timestamptz[])
-             AS b(event_id, day, order_id, sequence, type, payload, occurred_at)
+             AS b(event_id, day, aggregate_id, sequence, type, payload, occurred_at)
          ON CONFLICT DO NOTHING",
         stage,
         &ids,
         &days,
-        &orders,
+        &aggregates,
         &sequences,
         &kinds as &[&str],
         &payloads as &[&str],
@@ -107,7 +111,7 @@ pub async fn hold_behind(tx: &mut PgConnection, stage: &str, behind: &[&Event]) 
     Ok(())
 }
 
-/// The first held event of each order, where its time has come: at most `most`, of the orders in these partitions. An order's
+/// The first held event of each aggregate, where its time has come: at most `most`, of the aggregates in these partitions. Its
 /// partition is the last byte of its id modulo their number. (The scalar subqueries keep the plan: one walk along
 /// `parked_events_due`, and one probe per row.)
 pub async fn due(
@@ -120,13 +124,13 @@ pub async fn due(
     let partitions: Vec<i32> = partitions.iter().copied().map(i32::from).collect();
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT p.stage, p.event_id, p.day, p.order_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
+        r#"SELECT p.stage, p.event_id, p.day, p.aggregate_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
                   p.held_at, p.next_attempt_at
            FROM parked_events AS p
            WHERE p.stage = $1 AND p.next_attempt_at <= (SELECT db_clock())
-             AND get_byte(uuid_send(p.order_id), 15) % $2 = ANY($3)
+             AND get_byte(uuid_send(p.aggregate_id), 15) % $2 = ANY($3)
              AND p.sequence = (
-                 SELECT min(first.sequence) FROM parked_events AS first WHERE first.stage = $1 AND first.order_id = p.order_id
+                 SELECT min(first.sequence) FROM parked_events AS first WHERE first.stage = $1 AND first.aggregate_id = p.aggregate_id
              )
            ORDER BY p.next_attempt_at LIMIT $4"#,
         stage,
@@ -166,10 +170,10 @@ pub async fn release(tx: &mut PgConnection, stage: &str, events: &[EventId]) -> 
 /// that a relay holds the others stay in the outbox.)
 pub async fn waiting(connection: &mut PgConnection, stage: Option<&str>, most: i64) -> sqlx::Result<Vec<Waiting>> {
     let rows = sqlx::query!(
-        r#"SELECT p.stage, p.event_id, p.day, p.order_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
+        r#"SELECT p.stage, p.event_id, p.day, p.aggregate_id, p.sequence, p.type AS kind, p.payload, p.occurred_at, p.attempts, p.error,
                   p.held_at, p.next_attempt_at,
                   (SELECT count(*) FROM parked_events AS b
-                   WHERE b.stage = p.stage AND b.order_id = p.order_id AND b.sequence > p.sequence) AS "behind!"
+                   WHERE b.stage = p.stage AND b.aggregate_id = p.aggregate_id AND b.sequence > p.sequence) AS "behind!"
            FROM parked_events AS p
            WHERE p.next_attempt_at IS NULL AND ($1::text IS NULL OR p.stage = $1)
            ORDER BY p.held_at, p.event_id LIMIT $2"#,
@@ -184,7 +188,7 @@ pub async fn waiting(connection: &mut PgConnection, stage: Option<&str>, most: i
             stage: row.stage,
             event_id: row.event_id,
             day: row.day,
-            order_id: row.order_id,
+            aggregate_id: row.aggregate_id,
             sequence: row.sequence,
             kind: row.kind,
             payload: row.payload,
@@ -222,7 +226,7 @@ struct Row {
     stage: String,
     event_id: Uuid,
     day: Date,
-    order_id: Uuid,
+    aggregate_id: Uuid,
     sequence: i32,
     kind: String,
     payload: String,
@@ -240,7 +244,7 @@ impl Row {
             event: Event {
                 id: EventId(self.event_id),
                 day: self.day,
-                order: OrderId(self.order_id),
+                aggregate: AggregateId(self.aggregate_id),
                 sequence: self.sequence,
                 kind: self.kind,
                 payload: self.payload,

@@ -1,4 +1,4 @@
-//! The room of receipts: what the customer reads about an order, the service that delivers it, and the record that it did.
+//! The room of receipts: what the customer reads about an order, a charge or a refund, the service that delivers it, and the record that it did.
 //!
 //! The effect is HTTP, so no transaction of ours can hold it. What makes it happen once is the event's id, which the mail
 //! service dedupes by for a day; and what ends the doubt after that day is [`MailClient::find`].

@@ -57,7 +57,7 @@ pub fn of_charge_succeeded(event: EventId, payload: &str) -> Result<Mail, Unread
         to: format!("customer-{}@example.com", taken.customer_id),
         subject: format!("Your payment {}", taken.charge_id),
         text: format!("We have received {}{reference}.\n", amount(taken.amount, &taken.currency)),
-        tags: vec![("event_id", event.to_string()), ("order_id", taken.charge_id.to_string())],
+        tags: vec![("event_id", event.to_string()), ("charge_id", taken.charge_id.to_string())],
     })
 }
 
@@ -89,6 +89,17 @@ mod tests {
              1 x grinder: 42.99 EUR\n3 x cup: 26.70 EUR\n\nTotal: 69.69 EUR\n"
         );
         assert_eq!(mail.tags[0], ("event_id", event().to_string()));
+    }
+
+    #[test]
+    fn a_mail_says_by_its_tags_whether_it_is_about_an_order_or_a_charge() {
+        let charge = "01890a5d-ac96-774b-bcce-b302099a8058";
+        let taken =
+            format!(r#"{{"charge_id":"{charge}","customer_id":42,"gateway_id":"pi_1","amount":500,"currency":"eur"}}"#);
+        let mail = of_charge_succeeded(event(), &taken).unwrap();
+        assert_eq!(mail.tags, [("event_id", event().to_string()), ("charge_id", charge.to_owned())]);
+        let mail = of_order_created(event(), PAYLOAD).unwrap();
+        assert_eq!(mail.tags[1], ("order_id", "01890a5d-ac96-774b-bcce-b302099a8057".to_owned()));
     }
 
     #[test]

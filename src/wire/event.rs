@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 use time::{Date, OffsetDateTime};
 
 use super::order::Line;
-use crate::ids::{ChargeId, CustomerId, EventId, OrderId, RefundId};
+use crate::ids::{AggregateId, ChargeId, CustomerId, EventId, OrderId, RefundId};
 
-/// What happened, to whom it matters.
+/// What happened, to what.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// What every later party dedupes by.
     pub id: EventId,
     /// UTC day on which it happened: the partition that remembers it, at every stage.
     pub day: Date,
-    pub order: OrderId,
-    /// Position among the order's events, from 1.
+    pub aggregate: AggregateId,
+    /// Position among the events of its aggregate, from 1.
     pub sequence: i32,
     pub kind: String,
     /// JSON text, by `kind`.

@@ -103,8 +103,13 @@ fn approval(claim: &Claim) -> Settlement {
         client_reference: None,
         created_at: claim.now,
     };
-    let event =
-        NewEvent { id: EventId::mint(), order: order.id, sequence: 1, kind: "order.created", payload: "{}".into() };
+    let event = NewEvent {
+        id: EventId::mint(),
+        aggregate: order.id.into(),
+        sequence: 1,
+        kind: "order.created",
+        payload: "{}".into(),
+    };
     let body = claim.attempt.to_string().into_bytes();
     let response = StoredResponse { status: 201, content_type: "application/json".into(), location: None, body };
     Settlement {

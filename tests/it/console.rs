@@ -106,10 +106,10 @@ async fn the_page_shows_orders_open_keys_states_and_requests_and_escapes_all_of_
 async fn the_page_shows_what_waits_after_the_order_and_the_word_that_sends_a_parked_event_on() {
     let pool = database_with_a_sale().await;
     sqlx::raw_sql(
-        r#"INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload, created_at)
+        r#"INSERT INTO outbox (day, event_id, aggregate_id, sequence, shard, type, payload, created_at)
            VALUES (db_day(), '01900000-0000-7000-8000-0000000000e1', '01900000-0000-7000-8000-00000000000a', 1, 10, 'order.created', '{}',
                    db_clock() - interval '200 s');
-           INSERT INTO parked_events (stage, event_id, day, order_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
+           INSERT INTO parked_events (stage, event_id, day, aggregate_id, sequence, type, payload, occurred_at, attempts, error, next_attempt_at)
            VALUES ('receipts', '01900000-0000-7000-8000-0000000000e2', db_day(), '01900000-0000-7000-8000-00000000000b', 1, 'order.created',
                    '{}', db_clock(), 5, '<script>alert(1)</script>"''&', NULL),
                   ('receipts', '01900000-0000-7000-8000-0000000000e3', db_day(), '01900000-0000-7000-8000-00000000000b', 2, 'order.created',

@@ -42,7 +42,7 @@ pub(crate) async fn open() -> PgPool {
 pub(crate) fn sold(order: OrderId, sequence: i32) -> NewEvent {
     NewEvent {
         id: EventId::mint(),
-        order,
+        aggregate: order.into(),
         sequence,
         kind: "order.created",
         payload: format!(
@@ -183,8 +183,13 @@ async fn a_relay_that_died_before_it_marked_repeats_itself_and_the_consumer_does
 async fn an_event_that_commits_late_is_found_late_and_not_lost() {
     let pool = open().await;
     let (early, late) = (OrderId::mint(), OrderId::mint());
-    let event =
-        |order| NewEvent { id: EventId::mint(), order, sequence: 1, kind: "order.created", payload: "{}".to_owned() };
+    let event = |order: OrderId| NewEvent {
+        id: EventId::mint(),
+        aggregate: order.into(),
+        sequence: 1,
+        kind: "order.created",
+        payload: "{}".to_owned(),
+    };
     let mut slow = pool.begin().await.unwrap();
     append(&mut slow, &[&event(late)]).await.unwrap();
     let mut quick = pool.begin().await.unwrap();
@@ -196,7 +201,7 @@ async fn an_event_that_commits_late_is_found_late_and_not_lost() {
     slow.commit().await.unwrap();
     relay.round().await.unwrap();
     let order: Vec<uuid::Uuid> =
-        sqlx::query_scalar("SELECT o.order_id FROM outbox AS o JOIN event_log AS l USING (event_id) ORDER BY o.id")
+        sqlx::query_scalar("SELECT o.aggregate_id FROM outbox AS o JOIN event_log AS l USING (event_id) ORDER BY o.id")
             .fetch_all(&pool)
             .await
             .unwrap();
@@ -317,7 +322,7 @@ async fn an_event_the_log_refuses_is_parked_by_the_relay_and_its_order_stays_in_
     run(
         &pool,
         &format!(
-            "UPDATE outbox SET payload = json_build_object('long', repeat('x', 70000)) WHERE order_id = '{sick}' AND sequence = 2"
+            "UPDATE outbox SET payload = json_build_object('long', repeat('x', 70000)) WHERE aggregate_id = '{sick}' AND sequence = 2"
         ),
     )
     .await;
@@ -336,7 +341,7 @@ async fn an_event_the_log_refuses_is_parked_by_the_relay_and_its_order_stays_in_
     assert_eq!(parking::redrive(&pool, None, None).await.unwrap(), 1);
     relay.round().await.unwrap();
     let sequences: Vec<i32> =
-        sqlx::query_scalar(r#"SELECT sequence FROM event_log WHERE order_id = $1 ORDER BY "offset""#)
+        sqlx::query_scalar(r#"SELECT sequence FROM event_log WHERE aggregate_id = $1 ORDER BY "offset""#)
             .bind(sick.0)
             .fetch_all(&pool)
             .await
@@ -423,7 +428,7 @@ async fn a_log_has_no_gaps_however_many_publish() {
     let event = || Event {
         id: EventId::mint(),
         day: time::OffsetDateTime::now_utc().date(),
-        order: OrderId::mint(),
+        aggregate: OrderId::mint().into(),
         sequence: 1,
         kind: "order.created".to_owned(),
         payload: "{}".to_owned(),

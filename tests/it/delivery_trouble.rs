@@ -37,7 +37,10 @@ fn orders(count: usize) -> Vec<OrderId> {
 }
 
 fn orders_in(partition: i16, count: usize) -> Vec<OrderId> {
-    std::iter::repeat_with(OrderId::mint).filter(|order| partition_of(*order) == partition).take(count).collect()
+    std::iter::repeat_with(OrderId::mint)
+        .filter(|order| partition_of((*order).into()) == partition)
+        .take(count)
+        .collect()
 }
 
 /// A consumer whose other side fails some events, and remembers how many it was asked for at once.
@@ -93,7 +96,7 @@ async fn a_relay_works_off_a_backlog_however_long() {
     for _ in 0..4 {
         run(
             &pool,
-            "INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload)
+            "INSERT INTO outbox (day, event_id, aggregate_id, sequence, shard, type, payload)
              SELECT db_day(), gen_random_uuid(), gen_random_uuid(), 1, n % 64, 'order.created', '{}'
              FROM generate_series(1, 50000) AS n",
         )
@@ -118,7 +121,7 @@ async fn an_event_that_was_parked_longer_than_days_are_kept_still_gets_through()
 
     set_clock(&pool, "20 days").await;
     upkeep::keep_days(&pool, &usual_timing()).await.unwrap();
-    let order: uuid::Uuid = sqlx::query_scalar("SELECT order_id FROM outbox").fetch_one(&pool).await.unwrap();
+    let order: uuid::Uuid = sqlx::query_scalar("SELECT aggregate_id FROM outbox").fetch_one(&pool).await.unwrap();
     run(
         &pool,
         &format!(
@@ -149,7 +152,7 @@ async fn events_older_than_the_log_find_their_days_in_it() {
     run(
         &pool,
         "CREATE TABLE outbox_2020_02_29 PARTITION OF outbox FOR VALUES FROM ('2020-02-29') TO ('2020-03-01');
-         INSERT INTO outbox (day, event_id, order_id, sequence, shard, type, payload)
+         INSERT INTO outbox (day, event_id, aggregate_id, sequence, shard, type, payload)
          VALUES ('2020-02-29', gen_random_uuid(), gen_random_uuid(), 1, 0, 'order.created', '{}')",
     )
     .await;
@@ -240,8 +243,8 @@ async fn an_event_that_was_held_and_applied_is_let_go() {
     consumer.round().await.unwrap();
     run(
         &pool,
-        "INSERT INTO processed (day, consumer, event_id, order_id, sequence)
-         SELECT day, stage, event_id, order_id, sequence FROM parked_events",
+        "INSERT INTO processed (day, consumer, event_id, aggregate_id, sequence)
+         SELECT day, stage, event_id, aggregate_id, sequence FROM parked_events",
     )
     .await;
     set_clock(&pool, "1 minute").await;

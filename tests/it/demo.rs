@@ -231,7 +231,7 @@ fn the_worked_example_holds_over_real_http() {
             break;
         }
     }
-    assert_eq!(proved, 9);
+    assert_eq!(proved, 10);
     assert!(check.ended().success(), "{}", check.stderr());
 }
 

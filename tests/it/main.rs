@@ -1,7 +1,9 @@
 //! One test binary: one server for all of it, and a database of its own for every test that wants one.
 
 mod audit;
+mod audit_charges;
 mod audit_events;
+mod audit_refunds;
 mod audit_world;
 mod backlog;
 mod bad_input;

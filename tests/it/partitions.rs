@@ -137,7 +137,7 @@ async fn an_event_that_was_written_without_a_day_gets_todays() {
     let pool = TestDatabase::create().await.pool().await;
     keep_days(&pool).await;
     sqlx::raw_sql(
-        "INSERT INTO outbox (event_id, order_id, sequence, shard, type, payload)
+        "INSERT INTO outbox (event_id, aggregate_id, sequence, shard, type, payload)
          VALUES (gen_random_uuid(), gen_random_uuid(), 1, 0, 'order.created', '{}')",
     )
     .execute(&pool)

@@ -6,19 +6,34 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{Kept, Row, batch};
-use crate::{audit::report::Batch, wire::event::ORDER_CREATED};
+use crate::{
+    audit::report::Batch,
+    wire::event::{CHARGE_SUCCEEDED, ORDER_CREATED, ORDER_REFUNDED},
+};
 
-/// Only orders whose day is still kept, and the next one too: an order of the last moment may have an event of the day after.
+/// Only of days that are still kept, and the next one too: what happened in the last moment may have an event of the day after.
 /// The others are judged by what is in the ledger.
 pub(crate) async fn missing_events(tx: &mut PgConnection, kept: &Kept) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT encode(o.key_digest, 'hex') AS key, ARRAY[o.id::text] AS "ids!",
-                  format('order %s has no first event', o.id) AS "detail!", count(*) OVER () AS "total!"
-           FROM orders AS o
-           WHERE (o.created_at AT TIME ZONE 'UTC')::date = ANY($1) AND (o.created_at AT TIME ZONE 'UTC')::date + 1 = ANY($1)
-             AND NOT EXISTS (SELECT FROM outbox AS e WHERE e.order_id = o.id AND e.sequence = 1)
-           ORDER BY o.id LIMIT 100"#,
+        r#"WITH first AS (
+               SELECT key_digest, id, format('order %s', id) AS subject, created_at AS since FROM orders
+               UNION ALL
+               SELECT key_digest, id, format('charge %s', id), created_at FROM charges
+               WHERE status = 'succeeded' AND operation = 'charges.create'
+           ),
+           missing AS (
+               SELECT key_digest, ARRAY[id::text] AS ids, subject || ' has no first event' AS detail, since FROM first
+               WHERE NOT EXISTS (SELECT FROM outbox AS e WHERE e.aggregate_id = first.id AND e.sequence = 1)
+               UNION ALL
+               SELECT key_digest, ARRAY[id::text, order_id::text, event_id::text], format('refund %s of order %s has no event', id, order_id), finished_at
+               FROM refunds AS f
+               WHERE status = 'succeeded' AND NOT EXISTS (SELECT FROM outbox AS e WHERE e.event_id = f.event_id AND e.aggregate_id = f.order_id)
+           )
+           SELECT encode(key_digest, 'hex') AS key, ids AS "ids!", detail AS "detail!", count(*) OVER () AS "total!"
+           FROM missing
+           WHERE (since AT TIME ZONE 'UTC')::date = ANY($1) AND (since AT TIME ZONE 'UTC')::date + 1 = ANY($1)
+           ORDER BY ids LIMIT 100"#,
         &kept.outbox,
     )
     .fetch_all(tx)
@@ -26,13 +41,21 @@ pub(crate) async fn missing_events(tx: &mut PgConnection, kept: &Kept) -> sqlx::
     Ok(batch(rows))
 }
 
+/// An event of a refund is that refund's own, which names it.
 pub(crate) async fn events_without_order(tx: &mut PgConnection) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT NULL::text AS key, ARRAY[e.event_id::text, e.order_id::text] AS "ids!",
-                  format('event %s (%s) names order %s', e.event_id, e.type, e.order_id) AS "detail!", count(*) OVER () AS "total!"
-           FROM outbox AS e WHERE NOT EXISTS (SELECT FROM orders AS o WHERE o.id = e.order_id)
-           ORDER BY e.id LIMIT 100"#
+        r#"SELECT NULL::text AS key, ARRAY[e.event_id::text, e.aggregate_id::text] AS "ids!",
+                  format('event %s (%s) is about %s, and nothing there explains it', e.event_id, e.type, e.aggregate_id) AS "detail!",
+                  count(*) OVER () AS "total!"
+           FROM outbox AS e
+           LEFT JOIN orders AS o ON o.id = e.aggregate_id
+           LEFT JOIN charges AS c ON c.id = e.aggregate_id AND c.operation = 'charges.create' AND c.status = 'succeeded'
+           LEFT JOIN refunds AS f ON f.event_id = e.event_id AND f.order_id = e.aggregate_id
+           WHERE CASE e.type WHEN $1 THEN c.id IS NULL WHEN $2 THEN f.id IS NULL ELSE o.id IS NULL END
+           ORDER BY e.id LIMIT 100"#,
+        CHARGE_SUCCEEDED,
+        ORDER_REFUNDED,
     )
     .fetch_all(tx)
     .await?;
@@ -42,52 +65,67 @@ pub(crate) async fn events_without_order(tx: &mut PgConnection) -> sqlx::Result<
 /// Where an event ought to be by now, and is not, and nobody holds it.
 ///
 /// The time in the outbox is counted from its birth, the time at a consumer from when the log had it: after an outage the
-/// consumers have a backlog, and not a loss. A relay holds an order's events by the first of them, a consumer each by itself.
+/// consumers have a backlog, and not a loss. A relay holds the events of an aggregate by the first of them, a consumer each
+/// by itself.
 /// An event of a day that the log no longer keeps had been read by everybody, so it was processed.
 ///
-/// Of an order whose event is nowhere any more, the entries in the ledger are what tells that it was there.
+/// Of an order, a charge or a refund whose event is nowhere any more, the entries in the ledger are what tells that it was there.
 pub(crate) async fn lost_events(tx: &mut PgConnection, grace: Duration, kept: &Kept) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
         r#"WITH moment AS MATERIALIZED (SELECT db_clock() - make_interval(secs => $1) AS before),
            logged AS (
-               SELECT DISTINCT day, event_id, order_id, sequence, type, occurred_at FROM event_log
+               SELECT DISTINCT day, event_id, aggregate_id, sequence, type, occurred_at FROM event_log
            ),
            known AS MATERIALIZED (
-               SELECT COALESCE(e.event_id, l.event_id) AS event_id, COALESCE(e.order_id, l.order_id) AS order_id,
+               SELECT COALESCE(e.event_id, l.event_id) AS event_id, COALESCE(e.aggregate_id, l.aggregate_id) AS aggregate_id,
                       COALESCE(e.sequence, l.sequence) AS sequence, COALESCE(e.type, l.type) AS type,
                       COALESCE(e.created_at, l.occurred_at) AS since, COALESCE(e.sent_at, e.created_at, l.occurred_at) AS logged_since,
                       l.event_id IS NOT NULL OR (e.sent_at IS NOT NULL AND e.day <> ALL($3)) AS was_logged
                FROM outbox AS e FULL JOIN logged AS l ON l.event_id = e.event_id
            ),
            lost AS (
-               SELECT k.event_id, k.order_id, k.type, k.since, 'is not in the log' AS because
+               SELECT k.event_id, k.aggregate_id, k.type, k.since, 'is not in the log' AS because
                FROM known AS k, moment
                WHERE NOT k.was_logged AND k.since < moment.before
                  AND NOT EXISTS (
-                     SELECT FROM parked_events AS p WHERE p.stage = 'relay' AND p.order_id = k.order_id AND p.sequence <= k.sequence
+                     SELECT FROM parked_events AS p WHERE p.stage = 'relay' AND p.aggregate_id = k.aggregate_id AND p.sequence <= k.sequence
                  )
                UNION ALL
-               SELECT k.event_id, k.order_id, k.type, k.since, 'was not processed by ' || c.consumer
+               SELECT k.event_id, k.aggregate_id, k.type, k.since, 'was not processed by ' || c.consumer
                FROM known AS k CROSS JOIN unnest(ARRAY['ledger', 'receipts']) AS c(consumer), moment
                WHERE k.was_logged AND k.logged_since < moment.before
                  AND NOT EXISTS (SELECT FROM processed AS d WHERE d.consumer = c.consumer AND d.event_id = k.event_id)
                  AND NOT EXISTS (SELECT FROM parked_events AS p WHERE p.stage = c.consumer AND p.event_id = k.event_id)
            ),
-           found AS (
-               SELECT ARRAY[event_id::text, order_id::text] AS ids,
-                      format('event %s (%s) of order %s happened at %s and ', event_id, type, order_id, date_trunc('second', since))
-                          || string_agg(because, ' and ' ORDER BY because) AS detail
-               FROM lost GROUP BY event_id, order_id, type, since
+           -- Of each what its first event, or the refund's own, must have left in the ledger.
+           sold AS (
+               SELECT id, format('order %s', id) AS subject, created_at AS since FROM orders
                UNION ALL
-               SELECT ARRAY[o.id::text],
-                      format('order %s of %s has no ledger entry, and its event is no longer kept', o.id, date_trunc('second', o.created_at))
-               FROM orders AS o, moment
-               WHERE o.created_at < moment.before
-                 AND NOT ((o.created_at AT TIME ZONE 'UTC')::date = ANY($2) AND (o.created_at AT TIME ZONE 'UTC')::date + 1 = ANY($2))
-                 AND NOT EXISTS (SELECT FROM ledger_entries AS l WHERE l.order_id = o.id)
-                 AND NOT EXISTS (SELECT FROM parked_events AS p WHERE p.order_id = o.id)
-                 AND NOT EXISTS (SELECT FROM known AS k WHERE k.order_id = o.id)
+               SELECT id, format('charge %s', id), created_at FROM charges WHERE status = 'succeeded' AND operation = 'charges.create'
+           ),
+           unbooked AS (
+               SELECT id, id AS aggregate_id, subject, since FROM sold
+               WHERE NOT EXISTS (
+                         SELECT FROM ledger_entries AS l WHERE l.aggregate_id = sold.id AND l.account = 'gateway' AND l.amount_minor > 0)
+                 AND NOT EXISTS (SELECT FROM known AS k WHERE k.aggregate_id = sold.id AND k.sequence = 1)
+               UNION ALL
+               SELECT id, order_id, format('refund %s of order %s', id, order_id), finished_at FROM refunds AS f
+               WHERE status = 'succeeded' AND NOT EXISTS (SELECT FROM ledger_entries AS l WHERE l.event_id = f.event_id)
+                 AND NOT EXISTS (SELECT FROM known AS k WHERE k.event_id = f.event_id)
+           ),
+           found AS (
+               SELECT ARRAY[event_id::text, aggregate_id::text] AS ids,
+                      format('event %s (%s about %s) happened at %s and ', event_id, type, aggregate_id, date_trunc('second', since))
+                          || string_agg(because, ' and ' ORDER BY because) AS detail
+               FROM lost GROUP BY event_id, aggregate_id, type, since
+               UNION ALL
+               SELECT ARRAY[u.id::text],
+                      format('%s of %s has no ledger entry, and its event is no longer kept', u.subject, date_trunc('second', u.since))
+               FROM unbooked AS u, moment
+               WHERE u.since < moment.before
+                 AND NOT ((u.since AT TIME ZONE 'UTC')::date = ANY($2) AND (u.since AT TIME ZONE 'UTC')::date + 1 = ANY($2))
+                 AND NOT EXISTS (SELECT FROM parked_events AS p WHERE p.aggregate_id = u.aggregate_id)
            )
            SELECT NULL::text AS key, ids AS "ids!", detail AS "detail!", count(*) OVER () AS "total!" FROM found ORDER BY ids LIMIT 100"#,
         grace.as_secs_f64(),
@@ -104,23 +142,23 @@ pub(crate) async fn out_of_order(tx: &mut PgConnection) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
         r#"WITH firsts AS MATERIALIZED (
-               SELECT order_id, sequence, partition, min("offset") AS at FROM event_log GROUP BY order_id, sequence, partition
+               SELECT aggregate_id, sequence, partition, min("offset") AS at FROM event_log GROUP BY aggregate_id, sequence, partition
            ),
            swapped AS (
-               SELECT later.order_id, format('the log has %s at %s of partition %s and %s at %s of partition %s', earlier.sequence,
+               SELECT later.aggregate_id, format('the log has %s at %s of partition %s and %s at %s of partition %s', earlier.sequence,
                                              earlier.at, earlier.partition, later.sequence, later.at, later.partition) AS because
-               FROM firsts AS later JOIN firsts AS earlier ON earlier.order_id = later.order_id
+               FROM firsts AS later JOIN firsts AS earlier ON earlier.aggregate_id = later.aggregate_id
                WHERE (earlier.sequence < later.sequence AND (earlier.partition <> later.partition OR earlier.at > later.at))
                   OR (earlier.sequence = later.sequence AND earlier.partition < later.partition)
                UNION ALL
-               SELECT later.order_id, format('%s applied %s before %s', later.consumer, later.sequence, earlier.sequence)
+               SELECT later.aggregate_id, format('%s applied %s before %s', later.consumer, later.sequence, earlier.sequence)
                FROM processed AS later
-               JOIN processed AS earlier ON earlier.consumer = later.consumer AND earlier.order_id = later.order_id
+               JOIN processed AS earlier ON earlier.consumer = later.consumer AND earlier.aggregate_id = later.aggregate_id
                WHERE earlier.sequence < later.sequence AND earlier.position > later.position
            )
-           SELECT NULL::text AS key, ARRAY[order_id::text] AS "ids!",
-                  format('order %s: ', order_id) || (array_agg(because ORDER BY because))[1] AS "detail!", count(*) OVER () AS "total!"
-           FROM swapped GROUP BY order_id ORDER BY order_id LIMIT 100"#
+           SELECT NULL::text AS key, ARRAY[aggregate_id::text] AS "ids!",
+                  format('the events about %s: ', aggregate_id) || (array_agg(because ORDER BY because))[1] AS "detail!", count(*) OVER () AS "total!"
+           FROM swapped GROUP BY aggregate_id ORDER BY aggregate_id LIMIT 100"#
     )
     .fetch_all(tx)
     .await?;
@@ -131,18 +169,18 @@ pub(crate) async fn out_of_order(tx: &mut PgConnection) -> sqlx::Result<Batch> {
 pub(crate) async fn parked_events(tx: &mut PgConnection) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT NULL::text AS key, ARRAY[p.event_id::text, p.order_id::text] AS "ids!",
-                  format('event %s (%s, %s of order %s) is parked at %s after %s failures, with %s behind it: %s', p.event_id, p.type,
-                         p.sequence, p.order_id, p.stage, p.attempts, behind.count, p.error) AS "detail!",
+        r#"SELECT NULL::text AS key, ARRAY[p.event_id::text, p.aggregate_id::text] AS "ids!",
+                  format('event %s (%s, %s about %s) is parked at %s after %s failures, with %s behind it: %s', p.event_id, p.type,
+                         p.sequence, p.aggregate_id, p.stage, p.attempts, behind.count, p.error) AS "detail!",
                   count(*) OVER () AS "total!"
            FROM parked_events AS p CROSS JOIN LATERAL (
                SELECT CASE p.stage
                    WHEN 'relay' THEN (
-                       SELECT count(*) FROM outbox AS e WHERE e.order_id = p.order_id AND e.sequence > p.sequence AND e.sent_at IS NULL
+                       SELECT count(*) FROM outbox AS e WHERE e.aggregate_id = p.aggregate_id AND e.sequence > p.sequence AND e.sent_at IS NULL
                    )
                    ELSE (
                        SELECT count(*) FROM parked_events AS b
-                       WHERE b.stage = p.stage AND b.order_id = p.order_id AND b.sequence > p.sequence
+                       WHERE b.stage = p.stage AND b.aggregate_id = p.aggregate_id AND b.sequence > p.sequence
                    )
                END AS count
            ) AS behind
@@ -154,13 +192,14 @@ pub(crate) async fn parked_events(tx: &mut PgConnection) -> sqlx::Result<Batch> 
     Ok(batch(rows))
 }
 
-/// Those of these events that an order has one of, as far as their kind is still known.
-pub(crate) async fn once_per_order(tx: &mut PgConnection, events: &[Uuid]) -> sqlx::Result<HashSet<Uuid>> {
+/// Those of these events that an aggregate has one of, as far as their kind is still known.
+pub(crate) async fn only_once(tx: &mut PgConnection, events: &[Uuid]) -> sqlx::Result<HashSet<Uuid>> {
     let rows = sqlx::query_scalar!(
-        r#"SELECT event_id AS "event_id!" FROM outbox WHERE event_id = ANY($1) AND type = $2
-           UNION SELECT event_id FROM event_log WHERE event_id = ANY($1) AND type = $2"#,
+        r#"SELECT event_id AS "event_id!" FROM outbox WHERE event_id = ANY($1) AND type IN ($2, $3)
+           UNION SELECT event_id FROM event_log WHERE event_id = ANY($1) AND type IN ($2, $3)"#,
         events,
         ORDER_CREATED,
+        CHARGE_SUCCEEDED,
     )
     .fetch_all(tx)
     .await?;

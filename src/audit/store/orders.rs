@@ -33,7 +33,7 @@ pub(crate) async fn lost_orders(tx: &mut PgConnection) -> sqlx::Result<Batch> {
         r#"WITH lost AS (
                SELECT c.key_digest AS digest, c.id::text AS id, format('charge %s succeeded', c.id) AS because
                FROM charges AS c
-               WHERE c.status = 'succeeded' AND NOT EXISTS (SELECT FROM orders AS o WHERE o.key_digest = c.key_digest)
+               WHERE c.status = 'succeeded' AND c.operation = 'orders.create' AND NOT EXISTS (SELECT FROM orders AS o WHERE o.key_digest = c.key_digest)
                UNION ALL
                SELECT r.digest, r.resource_id::text, format('the record answers %s with %s', r.response_status, COALESCE(r.response_location, 'no location'))
                FROM idempotency_records AS r

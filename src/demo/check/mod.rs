@@ -62,6 +62,7 @@ async fn prove(state: &DemoState) -> anyhow::Result<usize> {
     failed += fact("50 taps at once", taps(&api)).await;
     failed += fact("declined card", decline(&api)).await;
     failed += fact("answer lost", answer_lost(&api)).await;
+    failed += fact("refund, twice", refund(&api, &first)).await;
     failed += fact("gateway's ledger", whole_ledger(&api)).await;
     failed += fact("ledger and mailbox", followed(state, &api)).await;
     failed += fact("audit", audit(state)).await;
@@ -154,6 +155,23 @@ async fn answer_lost(api: &Api) -> anyhow::Result<String> {
     Ok(format!("201, {lost} answer of the gateway lost after it had charged, 1 capture"))
 }
 
+/// Under one key once, and under another no more than is left.
+async fn refund(api: &Api, order: &Answer) -> anyhow::Result<String> {
+    let (key, order) = (Uuid::new_v4().to_string(), order.json()?);
+    let id = order["id"].as_str().context("an order without an id")?;
+    let first = api.refund(id, &key, 1000).await?;
+    first.expect(201, None)?;
+    let again = api.refund(id, &key, 1000).await?;
+    ensure!(again.replayed && again.body == first.body, "the second answer differs: {}", again.text());
+    let too_much = api.refund(id, &Uuid::new_v4().to_string(), 4299 - 1000 + 1).await?;
+    too_much.expect(422, Some("refund_exceeds_balance"))?;
+    let back = api.ledger(None).await?["captures"]
+        .as_array()
+        .map_or(0, |captures| captures.iter().filter_map(|capture| capture["amount_refunded"].as_i64()).sum::<i64>());
+    ensure!(back == 1000, "the gateway gave back {back} instead of 1000");
+    Ok("201 and again the same bytes, 1000 given back once, more than is left refused".to_owned())
+}
+
 /// The fresh order, the fifty taps and the lost answer: three orders, and not one charge more.
 async fn whole_ledger(api: &Api) -> anyhow::Result<String> {
     let ledger = api.ledger(None).await?;
@@ -172,8 +190,8 @@ async fn followed(state: &DemoState, api: &Api) -> anyhow::Result<String> {
     }
     pool.close().await;
     let mails = api.mails(state.mail_url.as_deref().context("the stack has no mail service")?).await?;
-    ensure!(mails["count"] == 3, "{} mails for 3 orders", mails["count"]);
-    Ok("nothing on its way, 3 mails for 3 orders".to_owned())
+    ensure!(mails["count"] == 4, "{} mails for 3 orders and a refund", mails["count"]);
+    Ok("nothing on its way, 4 mails for 3 orders and a refund".to_owned())
 }
 
 /// The judge that believes neither the api nor this page.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::DemoState;
 use crate::ids::CustomerId;
@@ -49,7 +49,16 @@ impl Api {
     }
 
     pub(super) async fn order(&self, key: &str, body: &Value) -> anyhow::Result<Answer> {
-        let request = self.client.post(&self.orders_url).bearer_auth(&self.token).header("Idempotency-Key", key);
+        self.post(&self.orders_url, key, body).await
+    }
+
+    /// Gives back so much of the order.
+    pub(super) async fn refund(&self, order: &str, key: &str, amount: i64) -> anyhow::Result<Answer> {
+        self.post(&format!("{}/{order}/refunds", self.orders_url), key, &json!({ "amount": amount })).await
+    }
+
+    async fn post(&self, url: &str, key: &str, body: &Value) -> anyhow::Result<Answer> {
+        let request = self.client.post(url).bearer_auth(&self.token).header("Idempotency-Key", key);
         let answer = request.json(body).send().await.context("no answer")?;
         let header = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
         Ok(Answer {
