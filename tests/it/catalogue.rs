@@ -204,8 +204,8 @@ async fn when_too_much_is_asked(seen: &mut Seen) {
     assert_eq!(slow.await.expect("a task").expect("an answer").status(), 201);
     shop.close().await;
 
-    let environment = vec![("CHECKOUT_CUSTOMER_RATE_PER_S", "1"), ("CHECKOUT_CUSTOMER_BURST", "1")];
-    let shop = Shop::open_with(Opening { gateway_in_memory: true, environment, ..Opening::default() }).await;
+    let flags = vec!["--customer-rate-per-s", "1", "--customer-burst", "1"];
+    let shop = Shop::open_with(Opening { gateway_in_memory: true, flags, ..Opening::default() }).await;
     shop.order(&fresh_key(), &grinder(VISA)).await.expect_order();
     seen.sees(Code::RateLimited, "createOrder", order(&shop, &fresh_key(), VISA)).await;
     shop.close().await;
