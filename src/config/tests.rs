@@ -49,7 +49,7 @@ fn no_role_prints_a_secret_of_its_own() {
     }
 }
 
-fn printed<A: clap::Args + std::fmt::Debug>(line: &[&str]) -> String {
+fn printed<A: Args + std::fmt::Debug>(line: &[&str]) -> String {
     let given = A::augment_args(Command::new("role")).try_get_matches_from(line).unwrap();
     format!("{:?}", A::from_arg_matches(&given).unwrap())
 }

@@ -112,5 +112,9 @@ fn text(door: &Door) -> String {
         "Requests that run the protocol, listened to or not.",
         &[(&[], running as f64)],
     );
+    let open = door.census.open();
+    text.gauge("checkout_connections", "Connections that are open.", &[(&[], open as f64)]);
+    let help = "Connections closed at once, because their address had its share.";
+    text.counter("checkout_connections_refused_total", help, &[(&[], door.census.refused() as f64)]);
     text.into_text()
 }

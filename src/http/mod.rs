@@ -21,6 +21,7 @@ use axum::{
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
 };
+use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
@@ -30,6 +31,7 @@ use crate::{
         shield::Shield,
     },
     credential::Credentials,
+    serve::Census,
 };
 
 pub use self::{metrics::Answered, request_log::RequestLog, webhooks::WebhookSecret};
@@ -48,6 +50,9 @@ pub struct Door {
     pub webhook_secret: Option<WebhookSecret>,
     pub log: Arc<RequestLog>,
     pub answered: Arc<Answered>,
+    pub census: Census,
+    /// Cancelled when the process was asked to stop.
+    pub stopping: CancellationToken,
 }
 
 pub fn routes(door: Door) -> Router {

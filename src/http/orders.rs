@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::{Door, door, reply, request_log::Facts};
 use crate::{
     checkout::{
+        admission::overloaded,
         place_order::{Reply, place_order},
         shield::Shielded,
     },
@@ -44,6 +45,7 @@ pub(super) async fn create(
         Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
         Shielded::Done(Err(error)) => reply::surprise(&error, request_id),
         Shielded::StillRunning => reply::reply(still_running(), request_id),
+        Shielded::Overloaded => reply::problem(&overloaded(), request_id),
         Shielded::Broken => reply::surprise(&anyhow::anyhow!("the protocol panicked"), request_id),
     };
     facts.add_to(&mut response);
