@@ -55,11 +55,12 @@ pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let webhook_secret = unless_empty(args.webhook.webhook_secret).as_deref().map(WebhookSecret::new).transpose()?;
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout api", &timing).await?;
-    let mut checkout = Checkout::new(pool, &args.database, &args.gateway, timing)?;
+    let mut checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing)?;
     let shield = Shield::new(args.running_max, args.tasks_max);
     let census = Census::default();
     let reads = args.customer.customer_reads_per_s;
     let admission = Admission::new(shield.clone(), &args.customer, &args.breaker);
+    let counting = tokio::spawn(admission.keys.clone().keep(pool, checkout.timing.key_expiry_hours, stop.clone()));
     checkout.gateway.breaker = admission.breaker.clone();
     let door = Door {
         checkout,
@@ -81,7 +82,7 @@ pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
         0 => tracing::info!("everything that was claimed is finished"),
         left => tracing::warn!(left, "stopped with work under way; recovery will finish it"),
     }
-    Ok(())
+    counting.await.context("the count of live keys panicked")
 }
 
 /// From the request to stop on, `/readyz` says no; only after the delay nobody is let in any more.

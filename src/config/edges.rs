@@ -16,6 +16,10 @@ pub struct CustomerArgs {
     /// New purchases of one customer at once, after a quiet while.
     #[arg(long, env = "CHECKOUT_CUSTOMER_BURST", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub customer_burst: u32,
+    // 72 hours of it are a few hundred megabytes.
+    /// Keys of one customer that have not expired, counted by the day and every few seconds. 0 sets no limit.
+    #[arg(long, env = "CHECKOUT_CUSTOMER_KEYS_MAX", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000_000))]
+    pub customer_keys_max: u64,
     // A read costs a tenth of a purchase.
     /// Reads of one customer per second, in the long run, and four times as many at once. 0 sets no limit.
     #[arg(long, env = "CHECKOUT_CUSTOMER_READS_PER_S", default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]

@@ -108,3 +108,37 @@ async fn beyond_the_last_task_even_a_retry_waits_and_is_told_so() {
     assert!(shop.order(&key, &visa).await.replayed);
     shop.close().await;
 }
+
+/// The quota is of keys that live, whichever api began them; it is lifted when they are forgotten, and says when that is.
+#[tokio::test]
+async fn at_its_quota_of_keys_a_customer_retries_and_reads_and_others_buy() {
+    let mut shop = shop_with(&["--customer-keys-max", "3"]).await;
+    let (keys, visa) = ([fresh_key(), fresh_key(), fresh_key()], grinder("pm_card_visa"));
+    for key in &keys {
+        let answer = shop.order(key, &visa).await;
+        answer.expect_order();
+        assert!(shop.order(key, &visa).await.replayed);
+    }
+    shop.order(&fresh_key(), &visa).await.expect(429, "key_quota_exceeded");
+    assert_eq!(shop.count("idempotency_records").await, 3, "a refused key is none");
+    for key in &keys {
+        assert!(shop.order(key, &visa).await.replayed);
+    }
+    shop.order_as(OTHER_CUSTOMER, &fresh_key(), &visa).await.expect_order();
+
+    // An api that starts anew asks the database: within two exchanges it knows.
+    wait_for("all are counted", async || shop.count("live_keys WHERE customer_id = 42 AND keys = 3").await == 1).await;
+    shop.restart_api();
+    shop.order(&fresh_key(), &visa).await.expect_order();
+    let mut refused = shop.order(&fresh_key(), &visa).await;
+    wait_for("the new one knows too", async || {
+        refused = shop.order(&fresh_key(), &visa).await;
+        refused.status == 429 && refused.retry_after_s.is_some_and(|wait| wait > 60)
+    })
+    .await;
+    refused.expect(429, "key_quota_exceeded");
+    let wait_s = refused.retry_after_s.unwrap();
+    assert!((3 * 86_400..=4 * 86_400).contains(&wait_s), "{wait_s}: 72 hours from the end of today");
+    assert!(shop.order(&keys[0], &visa).await.replayed);
+    shop.close().await;
+}
