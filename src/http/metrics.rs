@@ -23,10 +23,13 @@ use crate::{
 /// What a request is counted under when no route took it.
 const OTHER: &str = "other";
 
+/// How many, by method and status.
+type Statuses = HashMap<(&'static str, u16), u64>;
+
 /// What was answered since the start. Every count is there from the first scrape on, except that of a route nobody asked.
 #[derive(Debug, Default)]
 pub struct Answered {
-    by_route: Mutex<HashMap<String, HashMap<(&'static str, u16), u64>>>,
+    by_route: Mutex<HashMap<String, Statuses>>,
     problems: [AtomicU64; Code::ALL.len()],
     replays: AtomicU64,
 }

@@ -130,7 +130,10 @@ impl Quota {
     pub async fn keep(self, pool: PgPool, expiry_hours: u32, stop: CancellationToken) {
         let expiry_hours = i32::try_from(expiry_hours).unwrap_or(i32::MAX);
         let mut forgot = None::<Instant>;
-        while self.most > 0 {
+        if self.most == 0 {
+            return;
+        }
+        loop {
             let last = stop.is_cancelled();
             if let Err(error) = self.exchange(&pool, expiry_hours).await {
                 tracing::warn!(%error, "the live keys could not be counted");
