@@ -23,7 +23,7 @@ use crate::{
         shield::Shield,
         upkeep,
     },
-    config::{ApiArgs, Timing, WorkerArgs, unless_empty},
+    config::{ApiArgs, ConnectionArgs, Timing, WorkerArgs, unless_empty},
     credential::Credentials,
     database,
     delivery::{
@@ -37,7 +37,7 @@ use crate::{
     leases::Leases,
     metrics::{self, Consumed, Done, Metrics},
     receipts::MailClient,
-    serve,
+    serve::{self, Census},
     telemetry::one_line,
 };
 
@@ -55,10 +55,12 @@ pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let webhook_secret = unless_empty(args.webhook.webhook_secret).as_deref().map(WebhookSecret::new).transpose()?;
     let listener = serve::bind(args.listen).await?;
     let pool = open_database(&args.database, "checkout api", &timing).await?;
-    let mut checkout = Checkout::new(pool, &args.database, &args.gateway, timing)?;
-    let shield = Shield::new(args.running_max);
+    let mut checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing)?;
+    let shield = Shield::new(args.running_max, args.tasks_max);
+    let census = Census::default();
     let reads = args.customer.customer_reads_per_s;
     let admission = Admission::new(shield.clone(), &args.customer, &args.breaker);
+    let counting = tokio::spawn(admission.keys.clone().keep(pool, checkout.timing.key_expiry_hours, stop.clone()));
     checkout.gateway.breaker = admission.breaker.clone();
     let door = Door {
         checkout,
@@ -69,14 +71,39 @@ pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
         webhook_secret,
         log: Arc::new(RequestLog::default()),
         answered: Arc::new(Answered::default()),
+        census: census.clone(),
+        stopping: stop.clone(),
     };
 
-    serve::serve(listener, http::routes(door), stop).await?;
+    serve::announce(&listener)?;
+    let closing = after_delay(stop, Duration::from_millis(args.connection.drain_delay_ms));
+    serve::serve_within(limits(&args.connection), &census, listener, http::routes(door), closing).await;
     match shield.drain(DRAIN).await {
         0 => tracing::info!("everything that was claimed is finished"),
         left => tracing::warn!(left, "stopped with work under way; recovery will finish it"),
     }
-    Ok(())
+    counting.await.context("the count of live keys panicked")
+}
+
+/// From the request to stop on, `/readyz` says no; only after the delay nobody is let in any more.
+fn after_delay(stop: CancellationToken, delay: Duration) -> CancellationToken {
+    let closing = CancellationToken::new();
+    let later = closing.clone();
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        tokio::time::sleep(delay).await;
+        later.cancel();
+    });
+    closing
+}
+
+fn limits(args: &ConnectionArgs) -> serve::Limits {
+    serve::Limits {
+        connections: args.connections_max,
+        of_address: args.connections_per_address,
+        requests: args.requests_per_connection,
+        ..serve::Limits::USUAL
+    }
 }
 
 /// `checkout worker`, until `stop`.

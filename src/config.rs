@@ -12,7 +12,7 @@ use clap::{
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
 
-pub use self::edges::{BreakerArgs, CustomerArgs};
+pub use self::edges::{BreakerArgs, ConnectionArgs, CustomerArgs};
 
 /// What a lease must leave, beyond the gateway's budget, to settle in, in milliseconds. No charge is sent with less.
 pub const SETTLE_RESERVE_MS: u64 = 2_000;
@@ -40,10 +40,17 @@ pub struct ApiArgs {
     pub customer: CustomerArgs,
     #[command(flatten)]
     pub breaker: BreakerArgs,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
     /// Most requests that run the protocol at once; one more is answered 503 before it claims anything.
     #[arg(long, env = "CHECKOUT_RUNNING_MAX", default_value_t = 4096,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     pub running_max: usize,
+    // Retries are cheap, and a storm of them is when answers matter most: much more room than for purchases.
+    /// Most requests, retries included, that are worked on at once; one more is answered 503 at once.
+    #[arg(long, env = "CHECKOUT_TASKS_MAX", default_value_t = 16_384,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    pub tasks_max: usize,
 }
 
 /// What the gateway's webhooks are believed by.

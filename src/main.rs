@@ -165,7 +165,7 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "classroom")]
     checkout::crash_point::arm_from_environment()?;
     let role = cli.role.unwrap_or(Role::Demo(cli.demo));
-    let stop = stop::token()?;
+    let stop = if matches!(role, Role::Guardian(_)) { stop::patient_token() } else { stop::token() }?;
     match role {
         Role::Demo(args) => demo::run(args, stop).await,
         Role::Api(args) => checkout::app::api(args, stop).await,

@@ -2,13 +2,25 @@
 //!
 //! Promise: no client, however slow or numerous, keeps others out for long or keeps the process from stopping.
 
+mod census;
 mod patient;
 
-use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
 use axum::Router;
-use hyper::server::conn::http1;
+use http::{HeaderValue, Request, header::CONNECTION};
+use hyper::{
+    body::Incoming,
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -19,25 +31,39 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::patient::Patient;
+pub use self::census::Census;
+use self::{
+    census::Counted,
+    patient::{Patient, Talk},
+};
 
 /// What one listener grants its clients.
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+pub struct Limits {
     /// Connections at once; more wait in the kernel's queue.
-    connections: usize,
-    /// For the head of the next request to be there in full, the idle time of a kept connection included.
-    head: Duration,
+    pub connections: usize,
+    /// Connections at once of one address; one more is closed. 0: no limit.
+    pub of_address: usize,
+    /// Requests of one connection; the last one's answer says that it closes. 0: no limit. Clients spread anew over several
+    /// servers, and nothing that a connection keeps grows for ever.
+    pub requests: u64,
+    /// For a head that was begun to be there in full, and for a new connection to say something.
+    pub head: Duration,
+    /// For the next request of a kept connection.
+    pub idle: Duration,
     /// For a write to make progress.
-    write: Duration,
+    pub write: Duration,
     /// Longest wait, once asked to stop, for clients that have not read their answer or not finished their request.
-    last_answers: Duration,
+    pub last_answers: Duration,
 }
 
 impl Limits {
-    const USUAL: Self = Self {
+    pub const USUAL: Self = Self {
         connections: 4_096,
-        head: Duration::from_secs(10),
+        of_address: 0,
+        requests: 0,
+        head: Duration::from_secs(5),
+        idle: Duration::from_secs(60),
         write: Duration::from_secs(10),
         last_answers: Duration::from_secs(9),
     };
@@ -62,11 +88,18 @@ pub fn announce(listener: &TcpListener) -> anyhow::Result<()> {
 /// Serves until `stop`, then until the requests under way are answered, but not for ever.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> anyhow::Result<()> {
     announce(&listener)?;
-    serve_within(Limits::USUAL, listener, router, stop).await;
+    serve_within(Limits::USUAL, &Census::default(), listener, router, stop).await;
     Ok(())
 }
 
-async fn serve_within(limits: Limits, listener: TcpListener, router: Router, stop: CancellationToken) {
+/// [`serve`] within limits of its own, counting the connections. Says nothing of where.
+pub async fn serve_within(
+    limits: Limits,
+    census: &Census,
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+) {
     // The state is built into the routes once, instead of once for every request.
     let service = TowerToHyperService::new(router.with_state(()));
     let (connections, out_of_patience) = (TaskTracker::new(), CancellationToken::new());
@@ -74,14 +107,15 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, sto
     let accepting = async {
         // The semaphore is never closed.
         while let Ok(place) = Arc::clone(&room).acquire_owned().await {
-            let stream = accept(&listener).await;
+            let (stream, address) = accept(&listener).await;
+            let Some(counted) = census.enter(address, limits.of_address) else { continue };
             // An idle connection is a courtesy. When places are scarce, each client has one for a request at a time.
             let keep = room.available_permits() >= limits.connections / 4;
             // A token of its own: a connection looks at it whenever it wakes, and shares no lock with the others.
             let (service, stop, cut) = (service.clone(), stop.child_token(), out_of_patience.clone());
             connections.spawn(async move {
                 converse(stream, service, limits, keep, stop, cut).await;
-                drop(place);
+                leave(counted, place);
             });
         }
     };
@@ -98,10 +132,16 @@ async fn serve_within(limits: Limits, listener: TcpListener, router: Router, sto
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+/// The place goes last: whoever counts finds no more connections than there are places.
+fn leave(counted: Counted, place: tokio::sync::OwnedSemaphorePermit) {
+    drop(counted);
+    drop(place);
+}
+
+async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok((stream, address)) => return (stream, address.ip()),
             // The client was gone before we came to it: its own affair.
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {
             }
@@ -125,17 +165,31 @@ async fn converse(
     // Nagle's algorithm and a delayed acknowledgement together cost 40 ms per answer. A socket that refuses the option is
     // closed already, which the first read will tell.
     let _closed_already = stream.set_nodelay(true);
+    let talk = Arc::new(Talk::default());
+    let stream = Patient::new(stream, limits, Arc::clone(&talk));
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let last = talk.begin() == limits.requests;
+        let (talk, answer) = (Arc::clone(&talk), service.call(request));
+        async move {
+            let mut answered = answer.await?;
+            talk.end();
+            if last {
+                answered.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, std::convert::Infallible>(answered)
+        }
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
+            .header_read_timeout(limits.idle)
             .keep_alive(keep)
             .max_buf_size(BUFFER_BYTES_MAX)
             // The buffer alone lets a head through that arrives in one piece.
             .max_header_size(BUFFER_BYTES_MAX)
             // A client may say that it has said everything, and still wait for its answer.
             .half_close(true)
-            .serve_connection(TokioIo::new(Patient::new(stream, limits.write)), service)
+            .serve_connection(TokioIo::new(stream), answer)
     );
     let ended = tokio::select! {
         biased;

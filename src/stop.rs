@@ -15,8 +15,26 @@ use tokio_util::sync::CancellationToken;
 /// The parent sets this to `1` for children that must not outlive it.
 pub const STOP_ON_STDIN_EOF: &str = "CHECKOUT_STOP_ON_STDIN_EOF";
 
-/// A token that is cancelled by the first request to stop. A second Ctrl-C ends the process at once.
+/// What a second signal does: whoever sends it has waited long enough for a graceful end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Insisting {
+    /// The process ends at once. What it claimed is taken over when its leases run out.
+    EndsAtOnce,
+    /// Nothing: what is looked after must not be left alone.
+    IsInVain,
+}
+
+/// A token that is cancelled by the first request to stop. A second signal ends the process at once.
 pub fn token() -> anyhow::Result<CancellationToken> {
+    listening(Insisting::EndsAtOnce)
+}
+
+/// A token for whoever looks after something that would be left alone: a second signal changes nothing.
+pub fn patient_token() -> anyhow::Result<CancellationToken> {
+    listening(Insisting::IsInVain)
+}
+
+fn listening(insisting: Insisting) -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
@@ -35,14 +53,13 @@ pub fn token() -> anyhow::Result<CancellationToken> {
     }
     tokio::spawn(async move {
         for asked in 0.. {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {
-                    if asked > 0 {
-                        // Someone at a keyboard insists: whoever waits for a graceful end has had their chance.
-                        std::process::exit(130);
-                    }
-                }
+            // As a shell tells the end by this signal.
+            let code = tokio::select! {
+                _ = terminate.recv() => 143,
+                _ = interrupt.recv() => 130,
+            };
+            if asked > 0 && insisting == Insisting::EndsAtOnce {
+                std::process::exit(code);
             }
             signalled.cancel();
         }

@@ -5,6 +5,7 @@
 //! to be a retry gives all of it back.
 
 mod buckets;
+mod quota;
 
 use std::time::Duration;
 
@@ -20,13 +21,15 @@ use crate::{
 };
 
 pub use self::buckets::Buckets;
-use self::buckets::Token;
+pub use self::quota::Quota;
+use self::{buckets::Token, quota::Room};
 
 /// The gate in front of the claim. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub struct Admission {
     shield: Shield,
     purchases: Buckets,
+    pub keys: Quota,
     pub breaker: Breaker,
 }
 
@@ -35,6 +38,7 @@ pub struct Admission {
 pub struct Ticket {
     _place: Place,
     token: Token,
+    room: Room,
     _pass: Pass,
 }
 
@@ -43,6 +47,7 @@ impl Admission {
         Self {
             shield,
             purchases: Buckets::new(customer.customer_rate_per_s, customer.customer_burst),
+            keys: Quota::new(customer.customer_keys_max),
             breaker: Breaker::new(breaker.gateway_failures_max, breaker.pause()),
         }
     }
@@ -52,8 +57,9 @@ impl Admission {
     pub fn ticket(&self, customer: CustomerId) -> Result<Ticket, Problem> {
         let place = self.shield.place().ok_or_else(overloaded)?;
         let token = self.purchases.token(customer).map_err(rate_limited)?;
+        let room = self.keys.room(customer).map_err(key_quota_exceeded)?;
         let pass = self.breaker.pass().map_err(gateway_unavailable)?;
-        Ok(Ticket { _place: place, token, _pass: pass })
+        Ok(Ticket { _place: place, token, room, _pass: pass })
     }
 }
 
@@ -63,7 +69,10 @@ impl Ticket {
     pub fn account(&mut self, outcome: &Result<ClaimOutcome, NoClaim>) {
         match outcome {
             // Behind a later fence somebody has paid already.
-            Ok(ClaimOutcome::Execute(claim) | ClaimOutcome::Resume(claim)) if claim.fence == 1 => self.token.spend(),
+            Ok(ClaimOutcome::Execute(claim) | ClaimOutcome::Resume(claim)) if claim.fence == 1 => {
+                self.token.spend();
+                self.room.fill();
+            }
             Ok(ClaimOutcome::NotAdmitted | ClaimOutcome::TooMuch(_)) => self.token.spend(),
             _ => {}
         }
@@ -80,6 +89,12 @@ pub fn overloaded() -> Problem {
 pub fn rate_limited(wait: Duration) -> Problem {
     let detail = "You ask for more than your share at this moment. Send it again, unchanged, after a while.";
     Problem::new(Code::RateLimited, detail).retry_after(wait)
+}
+
+/// `wait`: until keys are forgotten.
+fn key_quota_exceeded(wait: Duration) -> Problem {
+    let detail = "You have as many keys that have not expired as one customer may have. Retries are answered as ever.";
+    Problem::new(Code::KeyQuotaExceeded, detail).retry_after(wait)
 }
 
 fn gateway_unavailable(wait: Duration) -> Problem {

@@ -4,7 +4,8 @@
 //! the server owns, and shutdown waits for it.
 //!
 //! New purchases are bounded in number by their [`Place`]s. A retry needs none: what happened already is told also when no
-//! new order would be taken.
+//! new order would be taken. All tasks together have a bound too, much further out, where there is no memory left to be kind
+//! with.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -24,6 +25,7 @@ pub struct Place {
 pub struct Shield {
     running: TaskTracker,
     room: Arc<Semaphore>,
+    tasks: Arc<Semaphore>,
 }
 
 /// What the handler learns of its task.
@@ -32,13 +34,17 @@ pub enum Shielded<T> {
     Done(T),
     /// It goes on without the client.
     StillRunning,
+    /// There are too many, and it was not begun.
+    Overloaded,
     /// It panicked. The claim it may have made ends with its lease.
     Broken,
 }
 
 impl Shield {
-    pub fn new(running_max: usize) -> Self {
-        Self { running: TaskTracker::new(), room: Arc::new(Semaphore::new(running_max)) }
+    /// At most so many purchases, and so many tasks of whatever kind.
+    pub fn new(running_max: usize, tasks_max: usize) -> Self {
+        let bound = |most| Arc::new(Semaphore::new(most));
+        Self { running: TaskTracker::new(), room: bound(running_max), tasks: bound(tasks_max) }
     }
 
     /// A place for a new purchase, if there is room for one.
@@ -52,7 +58,12 @@ impl Shield {
         answer_by: Instant,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Shielded<T> {
-        let task = self.running.spawn(work);
+        let Ok(permit) = Arc::clone(&self.tasks).try_acquire_owned() else { return Shielded::Overloaded };
+        let task = self.running.spawn(async move {
+            let done = work.await;
+            drop(permit);
+            done
+        });
         match tokio::time::timeout_at(answer_by, task).await {
             Ok(Ok(done)) => Shielded::Done(done),
             Ok(Err(_)) => Shielded::Broken,
@@ -83,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_goes_on_when_its_listener_is_gone_and_drain_waits_for_it() {
-        let shield = Shield::new(1);
+        let shield = Shield::new(1, 9);
         let (go, gate) = tokio::sync::oneshot::channel::<()>();
         let (done, finished) = tokio::sync::oneshot::channel();
         let listener = {
@@ -106,8 +117,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_retry_needs_no_place_and_beyond_the_last_task_nothing_is_begun() {
+        let shield = Shield::new(1, 2);
+        let _only = shield.place().unwrap();
+        assert!(shield.place().is_none());
+        assert!(matches!(shield.run(soon(), async { 7 }).await, Shielded::Done(7)), "a retry");
+        for _ in 0..2 {
+            shield.run(Instant::now(), std::future::pending::<()>()).await;
+        }
+        assert!(matches!(shield.run(soon(), async { 7 }).await, Shielded::Overloaded));
+        assert_eq!(shield.running(), 2);
+    }
+
+    #[tokio::test]
     async fn a_late_answer_is_admitted_and_a_panic_is_contained() {
-        let shield = Shield::new(2);
+        let shield = Shield::new(2, 9);
         assert!(matches!(shield.run(Instant::now(), std::future::pending::<()>()).await, Shielded::StillRunning));
         let broken = shield
             .run(soon(), async {

@@ -92,7 +92,7 @@ pub(super) async fn read_body(body: Body, bytes_max: usize) -> Result<Vec<u8>, P
         Ok(Ok((bytes, length))) if length == bytes.len() => Ok(bytes),
         Ok(Ok(_)) => Err(Problem::new(Code::PayloadTooLarge, format!("A body may have {bytes_max} bytes."))),
         Ok(Err(_)) => Err(broken("The body broke off.")),
-        Err(_) => Err(broken("The body took too long to arrive.")),
+        Err(_) => Err(Problem::new(Code::RequestTimeout, "The body took too long to arrive.")),
     }
 }
 

@@ -15,8 +15,11 @@ pub(super) async fn live() -> &'static str {
     "alive\n"
 }
 
-/// 200 only while the database answers and today has a partition to claim in.
+/// 200 only while the database answers, today has a partition to claim in, and nobody has asked the process to stop.
 pub(super) async fn ready(State(door): State<Door>, Extension(request_id): Extension<RequestId>) -> Response {
+    if door.stopping.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+    }
     match upkeep::days_ahead(&door.checkout.pool).await {
         Ok(0) => not_ready("There is no partition for today.", request_id),
         Ok(days) => reply::json(&serde_json::json!({ "ready": true, "days_ahead": days }), request_id),

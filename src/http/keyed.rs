@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{Door, reply, request_log::Facts};
 use crate::{
     checkout::{
+        admission::overloaded,
         perform::{Attempt, Reply, perform},
         shield::Shielded,
     },
@@ -33,6 +34,7 @@ pub(super) async fn answer(
     let mut response = match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
         Shielded::Done(Err(error)) => reply::surprise(&error, request_id),
+        Shielded::Overloaded => reply::problem(&overloaded(), request_id),
         Shielded::StillRunning => reply::reply(still_running(), request_id),
         Shielded::Broken => reply::surprise(&anyhow::anyhow!("the protocol panicked"), request_id),
     };

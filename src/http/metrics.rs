@@ -23,10 +23,13 @@ use crate::{
 /// What a request is counted under when no route took it.
 const OTHER: &str = "other";
 
+/// How many, by method and status.
+type Statuses = HashMap<(&'static str, u16), u64>;
+
 /// What was answered since the start. Every count is there from the first scrape on, except that of a route nobody asked.
 #[derive(Debug, Default)]
 pub struct Answered {
-    by_route: Mutex<HashMap<String, HashMap<(&'static str, u16), u64>>>,
+    by_route: Mutex<HashMap<String, Statuses>>,
     problems: [AtomicU64; Code::ALL.len()],
     replays: AtomicU64,
 }
@@ -112,5 +115,9 @@ fn text(door: &Door) -> String {
         "Requests that run the protocol, listened to or not.",
         &[(&[], running as f64)],
     );
+    let open = door.census.open();
+    text.gauge("checkout_connections", "Connections that are open.", &[(&[], open as f64)]);
+    let help = "Connections closed at once, because their address had its share.";
+    text.counter("checkout_connections_refused_total", help, &[(&[], door.census.refused() as f64)]);
     text.into_text()
 }

@@ -28,6 +28,7 @@ use axum::{
     middleware::{from_fn, from_fn_with_state},
     routing::{get, post},
 };
+use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
@@ -37,6 +38,7 @@ use crate::{
         shield::Shield,
     },
     credential::Credentials,
+    serve::Census,
 };
 
 pub use self::{metrics::Answered, openapi::openapi, request_log::RequestLog, webhooks::WebhookSecret};
@@ -55,6 +57,9 @@ pub struct Door {
     pub webhook_secret: Option<WebhookSecret>,
     pub log: Arc<RequestLog>,
     pub answered: Arc<Answered>,
+    pub census: Census,
+    /// Cancelled when the process was asked to stop.
+    pub stopping: CancellationToken,
 }
 
 pub fn routes(door: Door) -> Router {

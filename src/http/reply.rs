@@ -60,6 +60,10 @@ pub(super) fn problem(problem: &Problem, request_id: RequestId) -> Response {
     if let Some(location) = problem.location.as_deref().and_then(|location| HeaderValue::from_str(location).ok()) {
         headers.insert(header::LOCATION, location);
     }
+    if problem.code == Code::RequestTimeout {
+        // The rest of the body is still to come, and would be taken for the next request.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if problem.code == Code::Unauthenticated {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }

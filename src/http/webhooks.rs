@@ -81,7 +81,7 @@ async fn receive(door: &Door, secret: &WebhookSecret, request: Request) -> Resul
     match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(())) => Ok(()),
         Shielded::Done(Err(error)) => Err(unavailable(&error)),
-        Shielded::StillRunning | Shielded::Broken => {
+        Shielded::StillRunning | Shielded::Overloaded | Shielded::Broken => {
             Err(unavailable(&anyhow::anyhow!("an event was not kept in time")))
         }
     }

@@ -8,6 +8,7 @@ pub mod decide;
 pub mod end_store;
 pub mod fingerprint;
 pub mod key;
+pub mod live_keys_store;
 pub mod partitions;
 pub mod record;
 pub mod store;

@@ -11,7 +11,8 @@ use super::*;
 
 /// Never reached: a test that waits this long has failed.
 const LONG: Duration = Duration::from_secs(60);
-const PATIENT: Limits = Limits { connections: 8, head: LONG, write: LONG, last_answers: LONG };
+const PATIENT: Limits =
+    Limits { connections: 8, of_address: 0, requests: 0, head: LONG, idle: LONG, write: LONG, last_answers: LONG };
 const REQUEST: &[u8] = b"GET /slow HTTP/1.1\r\nHost: shop\r\n\r\n";
 
 /// A server whose one answer waits until it may go.
@@ -37,7 +38,10 @@ impl Server {
             }
         };
         let router = Router::new().route("/slow", get(slow)).route("/", get(async || "here"));
-        let serving = tokio::spawn(serve_within(limits, listener, router, stop.clone()));
+        let serving = {
+            let stop = stop.clone();
+            tokio::spawn(async move { serve_within(limits, &Census::default(), listener, router, stop).await })
+        };
         Self { address, stop, serving, asked, go }
     }
 
@@ -70,8 +74,84 @@ async fn one_answer(client: &mut TcpStream) -> String {
 #[tokio::test]
 async fn half_a_head_and_silence_are_closed_after_a_time() {
     let server = Server::start(Limits { head: Duration::from_millis(50), ..PATIENT }).await;
-    for sent in [&b""[..], b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n"] {
+    for sent in [&b""[..], b"GET / HTTP/1.1\r\nHost:"] {
         until_closed(server.client(sent).await).await;
+    }
+    // The next head is begun, and not finished either.
+    let mut client = server.client(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n").await;
+    one_answer(&mut client).await;
+    client.write_all(b"GET").await.unwrap();
+    until_closed(client).await;
+    server.stopped().await;
+}
+
+/// Byte by byte there is always progress, and never a request.
+#[tokio::test]
+async fn a_head_that_drips_is_closed_too() {
+    let server = Server::start(Limits { head: Duration::from_millis(100), ..PATIENT }).await;
+    let mut client = server.client(b"GET / HTTP/1.1\r\nX: ").await;
+    let dripping = async {
+        while client.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await
+        }
+    };
+    tokio::time::timeout(LONG / 2, dripping).await.expect("it is closed");
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_kept_beyond_the_time_for_a_head_and_closed_after_its_own() {
+    let (head, idle) = (Duration::from_millis(100), Duration::from_millis(600));
+    let server = Server::start(Limits { head, idle, ..PATIENT }).await;
+    let mut client = server.client(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n").await;
+    one_answer(&mut client).await;
+    tokio::time::timeout(2 * head, client.readable()).await.expect_err("it is idle, and kept").to_string();
+    until_closed(client).await;
+    server.stopped().await;
+}
+
+/// What a slow handler or a long body takes is not the head's time.
+#[tokio::test]
+async fn a_request_under_way_is_not_hurried() {
+    let server = Server::start(Limits { head: Duration::from_millis(50), ..PATIENT }).await;
+    let mut client = server.client(REQUEST).await;
+    server.asked.notified().await;
+    tokio::time::timeout(Duration::from_millis(150), client.readable())
+        .await
+        .expect_err("the answer is not there yet")
+        .to_string();
+    server.go.notify_one();
+    assert!(one_answer(&mut client).await.ends_with("done"));
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn the_last_answer_of_a_connection_says_so() {
+    let server = Server::start(Limits { requests: 3, ..PATIENT }).await;
+    let answers = until_closed(server.client(&b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n".repeat(3)).await).await;
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 3, "{answers}");
+    assert_eq!(answers.matches("connection: close").count(), 1, "{answers}");
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn one_address_has_its_share_of_places_and_gets_them_back() {
+    let server = Server::start(Limits { of_address: 2, ..PATIENT }).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = server.client(b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n").await;
+        assert!(one_answer(&mut client).await.ends_with("here"));
+        held.push(client);
+    }
+    assert_eq!(until_closed(TcpStream::connect(server.address).await.unwrap()).await, "");
+    held.clear();
+    loop {
+        let mut client = TcpStream::connect(server.address).await.unwrap();
+        let sent = client.write_all(b"GET / HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n").await;
+        // Refused as long as the server has not noticed that the two are gone.
+        if sent.is_ok() && until_closed(client).await.ends_with("here") {
+            break;
+        }
     }
     server.stopped().await;
 }

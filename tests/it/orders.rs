@@ -274,7 +274,8 @@ async fn a_replay_is_answered_also_when_no_new_order_would_be_taken() {
     assert!(shop.order(&bought, &grinder(VISA)).await.replayed);
     let overloaded = shop.order(&refused, &grinder(VISA)).await;
     overloaded.expect(503, "overloaded");
-    assert_eq!((overloaded.retry_after_s, overloaded.json()["retry"].as_str()), (Some(1), Some("same_key")));
+    assert!(overloaded.retry_after_s.is_some_and(|wait| (1..=3).contains(&wait)), "{overloaded:?}");
+    assert_eq!(overloaded.json()["retry"], "same_key");
     assert_eq!(slow.await.unwrap().unwrap().status(), 201);
     shop.order(&refused, &grinder(VISA)).await.expect_order();
     shop.close().await;

@@ -6,6 +6,7 @@ use checkout::{
     config::DatabaseArgs,
     database,
     delivery::{Next, relay::Relay},
+    stop::{Signal, send},
 };
 use futures_util::future::join_all;
 use serde_json::json;
@@ -96,4 +97,60 @@ async fn a_worker_that_is_asked_to_stop_begins_no_refund_at_a_gateway_that_hangs
     }
     assert_eq!(shop.refunded().await.values().filter(|back| **back == 0).count(), 1, "what was bought is kept");
     shop.close().await;
+}
+
+/// A load balancer is told first, and nobody it still sends meanwhile is turned away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_that_is_asked_to_stop_says_so_before_it_stops_and_finishes_what_it_took() {
+    let flags = vec!["--drain-delay-ms", "2000"];
+    let mut shop = Shop::open_with(Opening { gateway_in_memory: true, flags, ..Opening::default() }).await;
+    let readyz = async |shop: &Shop| {
+        shop.http.get(format!("{}/readyz", shop.api_url)).send().await.map(|ready| ready.status().as_u16())
+    };
+    assert_eq!(readyz(&shop).await.unwrap(), 200);
+    shop.fault("latency_after", 1, 3_500).await;
+    let slow = shop.order_in_background(&fresh_key());
+    wait_for("the gateway has charged", async || shop.captures().await == 1).await;
+
+    assert!(send(shop.api.pid(), Signal::Terminate));
+    wait_for("it says so", async || readyz(&shop).await.is_ok_and(|status| status == 503)).await;
+    let livez = shop.http.get(format!("{}/livez", shop.api_url)).send().await.expect("it is still alive");
+    assert_eq!(livez.status(), 200);
+    shop.order(&fresh_key(), &grinder("pm_card_visa")).await.expect_order();
+
+    wait_for("nobody is let in any more", async || readyz(&shop).await.is_err_and(|error| error.is_connect())).await;
+    assert!(shop.api.is_alive(), "somebody waits for an answer");
+    assert_eq!(slow.await.unwrap().expect("an answer").status(), 201);
+    let status = tokio::task::block_in_place(|| shop.api.ended());
+    assert!(status.success(), "{status}: {}", shop.api.stderr());
+    assert!(shop.api.stderr().contains("everything that was claimed is finished"), "{}", shop.api.stderr());
+    shop.restart_api();
+    shop.close().await;
+}
+
+/// Whoever signals twice does not want to wait; what was claimed is finished by whoever is asked next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_an_api_at_once_and_loses_nothing() {
+    for (first, second, code) in
+        [(Signal::Terminate, Signal::Terminate, 143), (Signal::Terminate, Signal::Interrupt, 130)]
+    {
+        let flags = vec!["--lease-ms", "4000", "--answer-ms", "2000", "--gateway-budget-ms", "1900"];
+        let mut shop = Shop::open_with(Opening { gateway_in_memory: true, flags, ..Opening::default() }).await;
+        let key = fresh_key();
+        // The answer never comes, so that a graceful end would take as long as the budget.
+        shop.fault("hang_after", 2, 0).await;
+        let unheard = shop.order_in_background(&key);
+        wait_for("the gateway has charged", async || shop.captures().await == 1).await;
+        assert!(send(shop.api.pid(), first));
+        wait_for("nobody is let in any more", async || shop.http.get(&shop.api_url).send().await.is_err()).await;
+        assert!(send(shop.api.pid(), second));
+        let status = tokio::task::block_in_place(|| shop.api.ended());
+        assert_eq!(status.code(), Some(code), "{}", shop.api.stderr());
+        unheard.await.unwrap().expect_err("it ended without an answer");
+
+        shop.restart_api();
+        shop.order_until_placed(&key).await;
+        assert_eq!(shop.captures().await, 1);
+        shop.close().await;
+    }
 }

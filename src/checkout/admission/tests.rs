@@ -6,9 +6,10 @@ use crate::idempotency::record::StoredResponse;
 const ADA: CustomerId = CustomerId(1);
 
 fn admission(running_max: usize) -> Admission {
-    let customer = CustomerArgs { customer_rate_per_s: 1, customer_burst: 1, customer_reads_per_s: 0 };
+    let customer =
+        CustomerArgs { customer_rate_per_s: 1, customer_burst: 1, customer_reads_per_s: 0, customer_keys_max: 0 };
     let breaker = BreakerArgs { gateway_failures_max: 1, gateway_pause_ms: 4_000 };
-    Admission::new(Shield::new(running_max), &customer, &breaker)
+    Admission::new(Shield::new(running_max, 99), &customer, &breaker)
 }
 
 fn refusal(ticket: Result<Ticket, Problem>) -> (Code, Duration) {
