@@ -322,7 +322,7 @@ async fn a_refused_refund_that_may_have_been_sent_is_looked_for_before_it_is_bel
 #[tokio::test]
 async fn a_refund_that_failed_in_an_earlier_life_of_its_key_is_not_the_answer_to_this_one() {
     let server = MockServer::start().await;
-    let old = (NOW - 80 * HOUR).unix_timestamp();
+    let old = (NOW - time::Duration::hours(80)).unix_timestamp();
     let failed = json!({"id": "re_old", "status": "failed", "amount": 1000, "currency": "eur", "created": old,
         "metadata": {"checkout_key": "chk_1"}});
     let mut paid = failed.clone();
