@@ -50,6 +50,7 @@ mod reconcile;
 mod recovery;
 mod refunds;
 mod restore;
+mod review_refunds;
 mod roles;
 mod shared_cases;
 mod source_rules;

@@ -317,3 +317,33 @@ async fn a_refused_refund_that_may_have_been_sent_is_looked_for_before_it_is_bel
         assert_eq!((arrived.len() - sent, sent), (looks, posts));
     }
 }
+
+/// A refused key may run anew after it expired. The list shows what became of it then, and its new send is on its way.
+#[tokio::test]
+async fn a_refund_that_failed_in_an_earlier_life_of_its_key_is_not_the_answer_to_this_one() {
+    let server = MockServer::start().await;
+    let old = (NOW - time::Duration::hours(80)).unix_timestamp();
+    let failed = json!({"id": "re_old", "status": "failed", "amount": 1000, "currency": "eur", "created": old,
+        "metadata": {"checkout_key": "chk_1"}});
+    let mut paid = failed.clone();
+    (paid["id"], paid["status"]) = (json!("re_new"), json!("succeeded"));
+    Mock::given(method("GET"))
+        .and(path("/v1/refunds"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"data": [failed], "has_more": false})))
+        .mount(&server)
+        .await;
+    Mock::given(method("POST"))
+        .and(path("/v1/refunds"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(paid))
+        .mount(&server)
+        .await;
+    let args = GatewayClientArgs { gateway_url: server.uri(), gateway_key: "sk_test_x".to_owned() };
+    let client = GatewayClient::new(&args).unwrap();
+    let amount = Money::new(1000, Currency::Eur).unwrap();
+    let ask = Ask::Refund(RefundRequest { key: "chk_1".to_owned(), gateway_id: "pi_1".to_owned(), amount });
+    // Its own first send was an hour ago and broke off: unknown.
+    let claim = claim(HOUR, true);
+    let limits = Limits::of(&claim, &timing(), Instant::now());
+    let charged = charge(&client, &claim, &ask, limits, &Evidence::default()).await;
+    assert_eq!(charged, Charged::Known(Outcome::Approved { gateway_id: "re_new".to_owned() }));
+}
