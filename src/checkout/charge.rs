@@ -80,10 +80,15 @@ pub enum Charged {
 
 /// Looks first if an earlier owner may have sent, then sends, at most twice.
 pub async fn charge(gateway: &GatewayClient, claim: &Claim, ask: &Ask, limits: Limits, evidence: &Evidence) -> Charged {
-    if claim.maybe_sent
-        && let Some(charged) = look_up(gateway, ask, limits, evidence).await
-    {
-        return charged;
+    // Nothing foretells a refund that a restored backup forgot, so a refund is looked for before its first send too.
+    if claim.maybe_sent || matches!(ask, Ask::Refund(_)) {
+        match look_up(gateway, ask, limits, evidence).await {
+            Some(Charged::Known(Outcome::Unknown { why, frozen: false })) if !claim.maybe_sent => {
+                return Charged::Known(Outcome::NotSent { why, retry_after: None });
+            }
+            Some(charged) => return charged,
+            None => {}
+        }
     }
     let outcome = send(gateway, claim, ask, limits).await;
     Charged::Known(match (outcome, ask) {

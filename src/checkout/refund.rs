@@ -107,10 +107,15 @@ async fn reserve_again(tx: &mut PgConnection, frozen: &FrozenRefund) -> sqlx::Re
     }
 }
 
-/// The claim that it was held back for came to nothing.
+/// Nothing was sent for it, so nothing is held back for it any more.
+///
+/// A settlement whose COMMIT nobody heard is run again, and one that gives a claim back finds its record as before. So it is the
+/// refund's own row that says whether its amount is still held back: what was freed already is another refund's by now.
 pub(super) async fn release(tx: &mut PgConnection, frozen: &FrozenRefund) -> sqlx::Result<()> {
-    balance::release(&mut *tx, frozen.order_id, frozen.amount).await?;
-    refunds::release(tx, frozen.refund_id).await
+    if refunds::release(&mut *tx, frozen.refund_id).await? {
+        balance::release(tx, frozen.order_id, frozen.amount).await?;
+    }
+    Ok(())
 }
 
 /// How a refund ends, for our books.
@@ -135,13 +140,17 @@ pub(super) async fn end(
     match end {
         RefundEnd::GivenBack { gateway_id } => {
             let event = EventId::mint();
-            let sequence = balance::give_back(&mut *tx, frozen.order_id, frozen.amount).await?;
-            refunds::succeed(tx, frozen.refund_id, gateway_id, event).await?;
+            if !refunds::succeed(&mut *tx, frozen.refund_id, gateway_id, event).await? {
+                return Err(not_held_back(frozen));
+            }
+            let sequence = balance::give_back(tx, frozen.order_id, frozen.amount).await?;
             Ok(Some(told(frozen, gateway_id, event, sequence)?))
         }
         RefundEnd::Refused { why } => {
-            balance::release(&mut *tx, frozen.order_id, frozen.amount).await?;
-            refunds::refuse(tx, frozen.refund_id, why).await?;
+            if !refunds::refuse(&mut *tx, frozen.refund_id, why).await? {
+                return Err(not_held_back(frozen));
+            }
+            balance::release(tx, frozen.order_id, frozen.amount).await?;
             Ok(None)
         }
         RefundEnd::Released => {
@@ -149,6 +158,11 @@ pub(super) async fn end(
             Ok(None)
         }
     }
+}
+
+/// An outcome for an amount that nobody holds back: no money may be counted by it, and somebody must look.
+fn not_held_back(frozen: &FrozenRefund) -> sqlx::Error {
+    sqlx::Error::Protocol(format!("refund {} has an outcome and nothing held back for it", frozen.refund_id))
 }
 
 fn told(frozen: &FrozenRefund, gateway_id: &str, event: EventId, sequence: i32) -> sqlx::Result<NewEvent> {

@@ -133,7 +133,7 @@ async fn under_review(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Resul
 async fn confirm_charged(checkout: &Checkout, gateway_id: &str, ask: &Ask) -> anyhow::Result<()> {
     let found = match ask {
         Ask::Charge(request) => checkout.gateway.retrieve(gateway_id, request, CONFIRM_MAX).await,
-        Ask::Refund(request) => match checkout.gateway.lookup_refund(request, CONFIRM_MAX).await {
+        Ask::Refund(request) => match checkout.gateway.lookup_refund(request, 0, CONFIRM_MAX).await {
             // Of a refund it shows which it was, and only that one is believed.
             Lookup::Found(Outcome::Approved { gateway_id: shown }) if shown != gateway_id => Lookup::NothingFound,
             found => found,
@@ -173,7 +173,7 @@ async fn confirm_not_charged(
 }
 
 async fn confirm_not_refunded(checkout: &Checkout, request: &RefundRequest) -> anyhow::Result<Consequences> {
-    match checkout.gateway.lookup_refund(request, CONFIRM_MAX).await {
+    match checkout.gateway.lookup_refund(request, 0, CONFIRM_MAX).await {
         Lookup::NothingFound | Lookup::Found(Outcome::Declined { .. }) => Ok(Consequences::default()),
         Lookup::Found(Outcome::Approved { gateway_id }) => {
             bail!(

@@ -88,7 +88,7 @@ impl GatewayClient {
     pub async fn look_up(&self, ask: &Ask, since_s: i64, timeout: Duration) -> Lookup {
         match ask {
             Ask::Charge(request) => self.lookup(request, since_s, timeout).await,
-            Ask::Refund(request) => self.lookup_refund(request, timeout).await,
+            Ask::Refund(request) => self.lookup_refund(request, since_s, timeout).await,
         }
     }
 
@@ -159,9 +159,10 @@ impl GatewayClient {
     }
 }
 
-/// Whatever it says: the gateway is there, and takes what it is sent.
+/// Whatever it says: the gateway is there, and takes what it is sent. An answer that it has recorded and repeats says nothing
+/// of how it is now.
 fn is_in_order(answer: &Answer) -> bool {
-    answer.status < 500 && answer.status != 429
+    (answer.status < 500 && answer.status != 429) || answer.should_retry == Some(false)
 }
 
 #[derive(Deserialize)]

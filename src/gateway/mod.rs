@@ -72,6 +72,8 @@ pub enum RefundOutcome {
     Refused { why: String },
     /// Certainly not executed: the same key may be sent again.
     NotSent { why: String },
+    /// Not let in is not executed either, and once we are, the same key is good. Our fault, and an alarm.
+    Misconfigured { why: String },
     /// It may have been executed.
     Unknown { why: String },
 }
@@ -89,6 +91,7 @@ impl From<RefundOutcome> for Outcome {
                 Self::Declined { gateway_id: None, decline_code: "refused".to_owned(), message: why }
             }
             RefundOutcome::NotSent { why } => Self::NotSent { why, retry_after: None },
+            RefundOutcome::Misconfigured { why } => Self::Misconfigured { why },
             RefundOutcome::Unknown { why } => Self::Unknown { why, frozen: false },
         }
     }

@@ -18,7 +18,7 @@ pub(super) async fn live() -> &'static str {
 /// 200 only while the database answers, today has a partition to claim in, and nobody has asked the process to stop.
 pub(super) async fn ready(State(door): State<Door>, Extension(request_id): Extension<RequestId>) -> Response {
     if door.stopping.is_cancelled() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+        return not_ready("The process is about to stop.", request_id);
     }
     match upkeep::days_ahead(&door.checkout.pool).await {
         Ok(0) => not_ready("There is no partition for today.", request_id),

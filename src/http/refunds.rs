@@ -45,8 +45,11 @@ pub(super) async fn create(
     let attempt = async {
         let read: Read<RefundRequest> = door::read_keyed(&door, request, Operation::RefundOrder).await?;
         // An order that is there stays there: this is no check that a retry could fail where its first attempt did not.
-        let order = orders::own(&door, read.scope.customer, id.ok().map(|Path(id)| id)).await?;
-        Ok(attempt(read, &order, request_id)?)
+        let order = orders::own(&door, read.scope.customer, id.ok().map(|Path(id)| id)).await;
+        if order.is_err() {
+            door::one_more_read(&door, read.scope.customer)?;
+        }
+        Ok(attempt(read, &order?, request_id)?)
     };
     match attempt.await {
         Ok(attempt) => keyed::answer(&door, request_id, began, Ok(attempt)).await,

@@ -47,35 +47,38 @@ pub async fn reserve_again(tx: &mut PgConnection, id: RefundId) -> sqlx::Result<
     Ok(())
 }
 
-/// Nothing was sent, and nothing is held back any more.
-pub async fn release(tx: &mut PgConnection, id: RefundId) -> sqlx::Result<()> {
-    sqlx::query!("UPDATE refunds SET status = 'released' WHERE id = $1 AND status = 'reserved'", id.0)
+/// Nothing was sent, and nothing is held back any more. False: that was so already, and must not be counted twice.
+pub async fn release(tx: &mut PgConnection, id: RefundId) -> sqlx::Result<bool> {
+    let ended = sqlx::query!("UPDATE refunds SET status = 'released' WHERE id = $1 AND status = 'reserved'", id.0)
         .execute(tx)
         .await?;
-    Ok(())
+    Ok(ended.rows_affected() == 1)
 }
 
-pub async fn succeed(tx: &mut PgConnection, id: RefundId, gateway_id: &str, event: EventId) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE refunds SET status = 'succeeded', gateway_id = $2, event_id = $3, finished_at = db_clock() WHERE id = $1",
+/// False: its outcome was written down before.
+pub async fn succeed(tx: &mut PgConnection, id: RefundId, gateway_id: &str, event: EventId) -> sqlx::Result<bool> {
+    let ended = sqlx::query!(
+        "UPDATE refunds SET status = 'succeeded', gateway_id = $2, event_id = $3, finished_at = db_clock()
+         WHERE id = $1 AND status = 'reserved'",
         id.0,
         gateway_id,
         event.0,
     )
     .execute(tx)
     .await?;
-    Ok(())
+    Ok(ended.rows_affected() == 1)
 }
 
-pub async fn refuse(tx: &mut PgConnection, id: RefundId, refusal: &str) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE refunds SET status = 'refused', refusal = $2, finished_at = db_clock() WHERE id = $1",
+/// False: its outcome was written down before.
+pub async fn refuse(tx: &mut PgConnection, id: RefundId, refusal: &str) -> sqlx::Result<bool> {
+    let ended = sqlx::query!(
+        "UPDATE refunds SET status = 'refused', refusal = $2, finished_at = db_clock() WHERE id = $1 AND status = 'reserved'",
         id.0,
         refusal,
     )
     .execute(tx)
     .await?;
-    Ok(())
+    Ok(ended.rows_affected() == 1)
 }
 
 /// What these scopes gave back, ever, and of which order.

@@ -105,6 +105,10 @@ impl Reconciler {
             }
             // Nothing went back, and nothing will by itself: it is a person's again.
             RefundOutcome::Refused { why } => (finding.state, finding.detail) = (State::Open, Some(why)),
+            RefundOutcome::Misconfigured { why } => {
+                tracing::error!(why, payment_intent = request.gateway_id, "ALARM: the gateway does not accept us");
+                finding.detail = Some(why);
+            }
             RefundOutcome::NotSent { why } | RefundOutcome::Unknown { why } => finding.detail = Some(why),
         }
         reconciliation::store::update(&mut tx, &finding).await.context("writing down a refund")?;

@@ -19,6 +19,9 @@ struct Refund {
     amount: i64,
     currency: String,
     status: String,
+    /// Seconds since 1970.
+    #[serde(default)]
+    created: i64,
     #[serde(default)]
     metadata: HashMap<String, String>,
 }
@@ -54,8 +57,11 @@ impl GatewayClient {
 
     /// Asks what became of a refund, without sending one: is it among those of its charge? Unlike the search for charges this
     /// list is as new as the gateway's books; not to be in it proves nothing all the same while a send may be on its way.
-    pub async fn lookup_refund(&self, request: &RefundRequest, timeout: Duration) -> Lookup {
-        let ended = tokio::time::timeout(timeout, self.among_refunds(request)).await;
+    ///
+    /// A refused key may run anew after it expired, so one that failed before `since_s` (seconds since 1970) is an earlier
+    /// one's, and says nothing of this.
+    pub async fn lookup_refund(&self, request: &RefundRequest, since_s: i64, timeout: Duration) -> Lookup {
+        let ended = tokio::time::timeout(timeout, self.among_refunds(request, since_s)).await;
         match ended {
             Ok(Ok(Some(refund))) => Lookup::Found(refund.outcome(request).into()),
             Ok(Ok(None)) => Lookup::NothingFound,
@@ -65,7 +71,7 @@ impl GatewayClient {
     }
 
     /// One that went through outweighs one that failed: a refused key may have run anew.
-    async fn among_refunds(&self, request: &RefundRequest) -> Result<Option<Refund>, String> {
+    async fn among_refunds(&self, request: &RefundRequest, since_s: i64) -> Result<Option<Refund>, String> {
         let (mut found, mut after) = (None, None);
         for _ in 0..PAGES_MAX {
             let mut asked = vec![("payment_intent", request.gateway_id.clone()), ("limit", "100".to_owned())];
@@ -83,7 +89,9 @@ impl GatewayClient {
                 if matches!(refund.status.as_str(), "succeeded" | "pending") {
                     return Ok(Some(refund));
                 }
-                found = Some(refund);
+                if refund.created >= since_s {
+                    found = Some(refund);
+                }
             }
             if !list.has_more || after.is_none() {
                 return Ok(found);
@@ -142,8 +150,8 @@ impl Refund {
 fn plain(situation: Situation) -> RefundOutcome {
     let why = situation.sentence().to_owned();
     match situation.meaning() {
-        // Not let in is not executed either, and once we are, the same key is good.
-        Meaning::NotSent | Meaning::Misconfigured => RefundOutcome::NotSent { why },
+        Meaning::NotSent => RefundOutcome::NotSent { why },
+        Meaning::Misconfigured => RefundOutcome::Misconfigured { why },
         Meaning::Unknown | Meaning::UnknownRecorded | Meaning::Approved | Meaning::Declined => {
             RefundOutcome::Unknown { why }
         }

@@ -47,6 +47,10 @@ fn unknown(situation: Situation) -> RefundOutcome {
     RefundOutcome::Unknown { why: situation.sentence().to_owned() }
 }
 
+fn misconfigured(situation: Situation) -> RefundOutcome {
+    RefundOutcome::Misconfigured { why: situation.sentence().to_owned() }
+}
+
 fn not_sent(situation: Situation) -> RefundOutcome {
     RefundOutcome::NotSent { why: situation.sentence().to_owned() }
 }
@@ -76,7 +80,7 @@ async fn every_answer_means_what_a_charge_in_its_place_would_mean() {
         // A 4xx without the gateway's envelope comes from somebody in between.
         (ResponseTemplate::new(400).set_body_string("no"), unknown(Situation::AnswerUnreadable)),
         (answer(429, &error("invalid_request_error", "lock_timeout", "")), not_sent(Situation::RateLimited)),
-        (answer(401, &error("invalid_request_error", "", "")), not_sent(Situation::Unauthorised)),
+        (answer(401, &error("invalid_request_error", "", "")), misconfigured(Situation::Unauthorised)),
         (refund("succeeded", 1000).set_delay(Duration::from_secs(20)), unknown(Situation::TimedOut)),
     ];
     for (template, expected) in table {
@@ -150,13 +154,13 @@ async fn a_refund_is_found_by_our_key_on_whatever_page_and_one_that_went_through
         (vec![json!([&failed]), json!([&ours])], found("re_2")),
     ] {
         let server = listing(pages.clone()).await;
-        assert_eq!(client(&server.uri()).lookup_refund(&request(), PATIENCE).await, expected, "{pages:?}");
+        assert_eq!(client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await, expected, "{pages:?}");
     }
     let server = listing(vec![json!([&failed])]).await;
-    let only_failed = client(&server.uri()).lookup_refund(&request(), PATIENCE).await;
+    let only_failed = client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await;
     assert!(matches!(only_failed, Lookup::Found(Outcome::Declined { .. })), "{only_failed:?}");
     let server = listing(vec![json!([of_key("re_2", "rfd_1", "succeeded", 999)])]).await;
-    let other_amount = client(&server.uri()).lookup_refund(&request(), PATIENCE).await;
+    let other_amount = client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await;
     assert!(matches!(other_amount, Lookup::Found(Outcome::Unknown { .. })), "{other_amount:?}");
 }
 
@@ -170,7 +174,7 @@ async fn a_list_that_cannot_be_read_proves_nothing() {
     ] {
         let server = MockServer::start().await;
         Mock::given(any()).respond_with(template).mount(&server).await;
-        let found = client(&server.uri()).lookup_refund(&request(), Duration::from_millis(300)).await;
+        let found = client(&server.uri()).lookup_refund(&request(), 0, Duration::from_millis(300)).await;
         assert!(matches!(found, Lookup::Unreachable { .. }), "{found:?}");
     }
 }
