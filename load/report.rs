@@ -253,7 +253,7 @@ pub(crate) mod tests {
     #[test]
     fn an_audit_says_clean_or_what_it_found() {
         let mut found = AuditFound { anomalies: BTreeMap::new(), orders: 7, captures: 8 };
-        assert_eq!(found.to_string(), "clean (19 invariants over 7 orders, 8 captures)");
+        assert_eq!(found.to_string(), "clean (22 invariants over 7 orders, 8 captures)");
         found.anomalies.insert("orphan_charge", 1);
         assert_eq!(found.to_string(), "FAIL 1 orphan_charge (7 orders, 8 captures)");
     }

@@ -9,8 +9,9 @@ use checkout::{
     ids::CustomerId,
 };
 use reqwest::Method;
+use serde_json::{Value, json};
 
-use crate::support::{CUSTOMER, SECRET, Shop, answer, fresh_key, grinder};
+use crate::support::{Answer, CUSTOMER, SECRET, Shop, answer, fresh_key, grinder};
 
 const OTHER: i64 = 7;
 
@@ -38,23 +39,52 @@ const fn row(
     Row { method, route, target, owner, other, operator, nobody }
 }
 
-const TABLE: [Row; 8] = [
-    row("GET", "/v1/orders/{id}", "/v1/orders/{order}", [200, 404, 401, 401]),
+const ORDERS: &str = "/v1/orders";
+const REFUNDS: &str = "/v1/orders/{id}/refunds";
+const CHARGES: &str = "/v1/charges";
+const EMAIL: &str = "/v1/customers/me/email";
+
+/// Reading comes before writing: what another customer does under the same key is theirs, and there afterwards.
+const TABLE: [Row; 20] = [
     row(
         "GET",
         "/v1/idempotency-keys/{operation}/{key}",
         "/v1/idempotency-keys/orders.create/{key}",
         [200, 404, 401, 401],
     ),
+    row("GET", "/v1/orders/{id}", "/v1/orders/{order}", [200, 404, 401, 401]),
+    row("GET", REFUNDS, "/v1/orders/{order}/refunds", [200, 404, 401, 401]),
+    row("GET", "/v1/orders/{id}/refunds/{refund_id}", "/v1/orders/{order}/refunds/{refund}", [200, 404, 401, 401]),
+    row("GET", "/v1/charges/{id}", "/v1/charges/{charge}", [200, 404, 401, 401]),
+    row("GET", EMAIL, EMAIL, [200, 404, 401, 401]),
+    // Lists are one's own; another customer's are empty.
+    row("GET", ORDERS, ORDERS, [200, 200, 401, 401]),
+    row("GET", CHARGES, CHARGES, [200, 200, 401, 401]),
+    // Everybody buys for himself, also under a key that somebody else uses.
+    row("POST", ORDERS, ORDERS, [201, 201, 401, 401]),
+    row("POST", CHARGES, CHARGES, [201, 201, 401, 401]),
+    row("POST", REFUNDS, "/v1/orders/{order}/refunds", [201, 404, 401, 401]),
+    row("PUT", EMAIL, EMAIL, [200, 200, 401, 401]),
     // Only the gateway's signature counts, and none of these has one.
     row("POST", "/v1/webhooks/gateway", "/v1/webhooks/gateway", [400, 400, 400, 400]),
+    row("GET", "/docs", "/docs", [200, 200, 200, 200]),
     row("GET", "/docs/problems", "/docs/problems", [200, 200, 200, 200]),
+    row("GET", "/openapi.json", "/openapi.json", [200, 200, 200, 200]),
+    row("GET", "/metrics", "/metrics", [200, 200, 200, 200]),
     row("GET", "/operator/requests", "/operator/requests", [404, 404, 200, 401]),
     row("GET", "/livez", "/livez", [200, 200, 200, 200]),
     row("GET", "/readyz", "/readyz", [200, 200, 200, 200]),
-    // Everybody buys for himself, also under a key that somebody else uses. The last row, since it gives the others a key.
-    row("POST", "/v1/orders", "/v1/orders", [201, 201, 401, 401]),
 ];
+
+/// What each operation takes.
+fn body(row: &Row) -> Value {
+    match row.route {
+        CHARGES => json!({"amount": 4299, "currency": "eur", "payment_method": "pm_card_visa"}),
+        REFUNDS => json!({"amount": 1000}),
+        EMAIL => json!({"email": "ada@example.com"}),
+        _ => grinder("pm_card_visa"),
+    }
+}
 
 /// Method and path of every `.route(…)`.
 fn declared() -> BTreeSet<(String, String)> {
@@ -112,20 +142,30 @@ async fn at_every_route_everybody_gets_what_is_theirs() {
     ];
     let key = fresh_key();
     let order = shop.order(&key, &grinder("pm_card_visa")).await.expect_order();
+    let id = |answer: Answer| answer.json()["id"].as_str().expect("an id").to_owned();
+    let refund = id(shop.refund(&order, &key, Some(1000)).await);
+    let charge = json!({"amount": 4299, "currency": "eur", "payment_method": "pm_card_visa"});
+    let charge = id(shop.post(CHARGES, &key, &charge).await);
+    let email = shop.http.put(format!("{}{EMAIL}", shop.api_url)).bearer_auth(shop.token(CUSTOMER));
+    assert_eq!(answer(email.json(&json!({"email": "ada@example.com"}))).await.status, 200);
     let mut wrong = Vec::new();
     for row in &TABLE {
-        let target = row.target.replace("{order}", &order).replace("{key}", &key);
+        let target = [("{order}", &order), ("{refund}", &refund), ("{charge}", &charge), ("{key}", &key)]
+            .iter()
+            .fold(row.target.to_owned(), |target, (name, value)| target.replace(name, value));
         for ((who, token), status) in everybody.iter().zip([row.owner, row.other, row.operator, row.nobody]) {
             let method: Method = row.method.parse().unwrap();
             let request = shop.http.request(method, format!("{}{target}", shop.api_url));
             let request = token.iter().fold(request, |request, token| request.bearer_auth(token));
-            let request = request.header("Idempotency-Key", &key).json(&grinder("pm_card_visa"));
+            let request = request.header("Idempotency-Key", &key).json(&body(row));
             let heard = answer(request).await;
             if heard.status != status {
                 wrong.push(format!("{} {target} for {who}: {} instead of {status}", row.method, heard.status));
             }
             // What is not theirs is as if it were not there, and says no word of it.
-            if status >= 400 && (heard.text().contains(&order) || heard.text().contains("4299")) {
+            let not_theirs =
+                status >= 400 || (row.method == "GET" && *who == "another customer" && row.route.starts_with("/v1/"));
+            if not_theirs && [&order, &refund, &charge].iter().any(|id| heard.text().contains(*id)) {
                 wrong.push(format!("{} {target} for {who} tells of it: {}", row.method, heard.text()));
             }
         }
