@@ -170,39 +170,6 @@ async fn one_customer_who_repeats_an_unknown_key_does_not_open_the_breaker_for_a
     shop.close().await;
 }
 
-/// amount. A person must be able to end it, one way or the other.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refund_of_another_amount_than_then_can_be_ended_by_a_person() {
-    let mut shop = in_memory().await;
-    let order = placed(&shop).await;
-    shop.api.kill();
-    let backup = shop.back_up().await;
-    shop.restart_api();
-    let (part, all) = (fresh_key(), fresh_key());
-    assert_eq!(shop.refund(&order, &part, Some(1000)).await.status, 201);
-    let then = shop.refund(&order, &all, None).await;
-    assert_eq!((then.status, then.json()["amount"].as_i64()), (201, Some(TOTAL - 1000)));
-    shop.api.kill();
-    shop.restore(backup).await;
-    shop.restart_api();
-    shop.refund(&order, &all, None).await.expect(504, "outcome_unknown");
-    eprintln!("held back: {}", held_back(&shop).await);
-    shop.set_clock("26 hours").await;
-    shop.advance_gateway_clock(26 * 3600).await;
-    shop.start_worker_with(&["--recovery-pause-ms", "50"]);
-    wait_for("it needs review", async || shop.state_of_operation(REFUND, &all).await == "needs_review").await;
-    let digest: Vec<u8> = sqlx::query_scalar("SELECT digest FROM idempotency_records WHERE state = 'needs_review'")
-        .fetch_one(&shop.pool)
-        .await
-        .unwrap();
-    let key = format!("chk_{}", hex::encode(digest));
-    let gateway_id = then.json()["gateway_id"].as_str().unwrap().to_owned();
-    let charged = shop.review(&[&key, "--charged", &gateway_id, "--by", "Ada"]);
-    let not_charged = shop.review(&[&key, "--not-charged", "--by", "Ada"]);
-    assert!(charged.is_ok() || not_charged.is_ok(), "{charged:?} {not_charged:?}");
-    shop.close().await;
-}
-
 /// Every other look at an order is counted; this one is a look too, as often as one likes.
 #[tokio::test]
 async fn guessing_orders_by_asking_for_their_refunds_is_limited_as_reading_them_is() {

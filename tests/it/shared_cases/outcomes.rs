@@ -48,6 +48,8 @@ async fn b07_a_replay_differs_in_nothing_but_its_own_request() {
         assert_eq!(heard, *status);
         let mut names: Vec<&str> = headers.keys().map(String::as_str).collect();
         names.retain(|name| *name != "location");
+        let of_every_answer = ["cache-control", "content-security-policy", "referrer-policy", "x-content-type-options"];
+        names.retain(|name| !of_every_answer.contains(name));
         assert_eq!(names, ["content-length", "content-type", "date", "request-id"], "no cookie, nothing of a moment");
         assert_eq!(headers.contains_key("location"), *status == 201);
         first.push((headers, body));
