@@ -21,7 +21,7 @@ use crate::{
         refund::WantedRefund,
     },
     idempotency::key::Operation,
-    ids::{OrderId, RefundId, RequestId},
+    ids::{CustomerId, OrderId, RefundId, RequestId},
     money::{Currency, Money},
     orders::store::StoredOrder,
     refunds::{
@@ -44,17 +44,27 @@ pub(super) async fn create(
     let began = Instant::now();
     let attempt = async {
         let read: Read<RefundRequest> = door::read_keyed(&door, request, Operation::RefundOrder).await?;
-        // An order that is there stays there: this is no check that a retry could fail where its first attempt did not.
-        let order = orders::own(&door, read.scope.customer, id.ok().map(|Path(id)| id)).await;
-        if order.is_err() {
-            door::one_more_read(&door, read.scope.customer)?;
-        }
-        Ok(attempt(read, &order?, request_id)?)
+        let order = refunded_order(&door, read.scope.customer, id).await?;
+        Ok(attempt(read, &order, request_id)?)
     };
     match attempt.await {
         Ok(attempt) => keyed::answer(&door, request_id, began, Ok(attempt)).await,
         Err(not_read) => reply::shown(Err(not_read), request_id),
     }
+}
+
+/// An order that is there stays there: this is no check that a retry could fail where its first attempt did not. And looking for
+/// one that is not there is counted as reading is.
+async fn refunded_order(
+    door: &Door,
+    customer: CustomerId,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<StoredOrder, reply::NotShown> {
+    let order = orders::own(door, customer, id.ok().map(|Path(id)| id)).await;
+    if order.is_err() {
+        door::one_more_read(door, customer)?;
+    }
+    order
 }
 
 fn attempt(read: Read<RefundRequest>, order: &StoredOrder, request_id: RequestId) -> anyhow::Result<Attempt> {
