@@ -40,8 +40,10 @@ pub struct Quota {
 struct Account {
     /// By day, the one that ends first at the front: how many, and when they stop counting.
     stored: Vec<(u64, Instant)>,
-    /// Begun and not exchanged yet, those included of which it is not known.
+    /// Begun and not exchanged yet.
     begun: u64,
+    /// Under way, and not known yet whether they begin anything. They take room, and are never exchanged: most are retries.
+    held: u64,
     /// Asked for since the last exchange.
     active: bool,
 }
@@ -50,6 +52,7 @@ struct Account {
 #[derive(Debug)]
 pub struct Room {
     of: Option<(Quota, CustomerId)>,
+    filled: bool,
 }
 
 impl Quota {
@@ -64,20 +67,20 @@ impl Quota {
     /// Room for one more key, or how long it takes until there is.
     pub fn room(&self, customer: CustomerId) -> Result<Room, Duration> {
         if self.most == 0 {
-            return Ok(Room { of: None });
+            return Ok(Room { of: None, filled: false });
         }
         let mut accounts = self.accounts();
         if accounts.len() >= CUSTOMERS_MAX && !accounts.contains_key(&customer) {
-            return Ok(Room { of: None });
+            return Ok(Room { of: None, filled: false });
         }
         let account = accounts.entry(customer).or_default();
         account.active = true;
         let now = Instant::now();
         account.stored.retain(|(_, until)| *until > now);
-        let mut live = account.begun + account.stored.iter().map(|(keys, _)| keys).sum::<u64>();
+        let mut live = account.begun + account.held + account.stored.iter().map(|(keys, _)| keys).sum::<u64>();
         if live < self.most {
-            account.begun += 1;
-            return Ok(Room { of: Some((self.clone(), customer)) });
+            account.held += 1;
+            return Ok(Room { of: Some((self.clone(), customer)), filled: false });
         }
         for (keys, until) in &account.stored {
             live -= keys;
@@ -92,7 +95,7 @@ impl Quota {
     /// What is to be added, and for whom it is to be asked. Whoever was quiet is forgotten: the database remembers.
     fn take(&self) -> (Vec<i64>, Vec<i64>) {
         let mut accounts = self.accounts();
-        accounts.retain(|_, account| account.active || account.begun > 0);
+        accounts.retain(|_, account| account.active || account.begun > 0 || account.held > 0);
         let mut asked: Vec<_> =
             accounts.iter().map(|(customer, account)| (customer.0, account.begun.cast_signed())).collect();
         asked.sort_unstable();
@@ -155,7 +158,7 @@ impl Quota {
 impl Room {
     /// The key was new, and counts.
     pub fn fill(&mut self) {
-        self.of = None;
+        self.filled = true;
     }
 }
 
@@ -163,7 +166,8 @@ impl Drop for Room {
     fn drop(&mut self) {
         let Some((quota, customer)) = self.of.take() else { return };
         if let Some(account) = quota.accounts().get_mut(&customer) {
-            account.begun = account.begun.saturating_sub(1);
+            account.held = account.held.saturating_sub(1);
+            account.begun += u64::from(self.filled);
         }
     }
 }
@@ -193,6 +197,21 @@ mod tests {
         assert!(quota.room(CustomerId(2)).is_ok());
         tokio::time::advance(Duration::from_secs(86_401)).await;
         assert!(quota.room(ADA).is_ok());
+    }
+
+    /// Else a customer who only ever asks again would be at the end of the quota one day.
+    #[test]
+    fn a_retry_under_way_at_an_exchange_is_not_counted_for_good() {
+        let quota = Quota::new(3);
+        for _ in 0..100 {
+            let retry = quota.room(ADA).unwrap();
+            let (customers, begun) = quota.take();
+            assert_eq!((customers.as_slice(), begun.as_slice()), (&[ADA.0][..], &[0][..]));
+            quota.put(&customers, &begun, &[]);
+            drop(retry);
+        }
+        let _under_way = [quota.room(ADA).unwrap(), quota.room(ADA).unwrap(), quota.room(ADA).unwrap()];
+        assert!(quota.room(ADA).is_err(), "what is under way takes room");
     }
 
     #[test]
