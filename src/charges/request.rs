@@ -23,28 +23,20 @@ pub struct ChargeRequest {
 }
 
 impl TypedBody for ChargeRequest {
-    fn read(body: Value) -> Result<Self, Vec<FieldError>> {
-        let mut errors = Vec::new();
-        match read(body, &mut errors) {
-            Some(request) if errors.is_empty() => Ok(request),
-            _ => Err(errors),
-        }
+    fn take(body: Value, errors: &mut Vec<FieldError>) -> Option<Self> {
+        let mut fields = Fields::of(body, "", errors)?;
+        let amount = fields.require("amount", errors, |value| integer(&value, 1, AMOUNT_MINOR_MAX));
+        let currency = fields.require("currency", errors, |value| payment::currency(&value));
+        let payment_method = fields.require("payment_method", errors, |value| payment::method(&value));
+        let client_reference = fields.allow("client_reference", errors, |value| payment::client_reference(&value));
+        fields.finish(errors);
+        Some(Self {
+            amount: amount?,
+            currency: currency?,
+            payment_method: payment_method?,
+            client_reference: client_reference?,
+        })
     }
-}
-
-fn read(body: Value, errors: &mut Vec<FieldError>) -> Option<ChargeRequest> {
-    let mut fields = Fields::of(body, "", errors)?;
-    let amount = fields.require("amount", errors, |value| integer(&value, 1, AMOUNT_MINOR_MAX));
-    let currency = fields.require("currency", errors, |value| payment::currency(&value));
-    let payment_method = fields.require("payment_method", errors, |value| payment::method(&value));
-    let client_reference = fields.allow("client_reference", errors, |value| payment::client_reference(&value));
-    fields.finish(errors);
-    Some(ChargeRequest {
-        amount: amount?,
-        currency: currency?,
-        payment_method: payment_method?,
-        client_reference: client_reference?,
-    })
 }
 
 #[cfg(test)]

@@ -1,32 +1,26 @@
 //! The body of `PUT /v1/customers/me/email`.
 
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::wire::json::{FieldError, Fields};
+use crate::wire::json::{FieldError, Fields, TypedBody};
 
 /// Longest address that mail can be sent to, in bytes (RFC 5321, less the angle brackets).
 pub const EMAIL_LENGTH_MAX: usize = 254;
 /// Longest part of a host's name between two dots (RFC 1035).
 pub const HOST_LABEL_LENGTH_MAX: usize = 63;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EmailRequest {
     pub email: String,
 }
 
-impl EmailRequest {
-    /// Reads a body, or says everything that is wrong with it.
-    pub fn read(body: Value) -> Result<Self, Vec<FieldError>> {
-        let mut errors = Vec::new();
-        let email = Fields::of(body, "", &mut errors).and_then(|mut fields| {
-            let email = fields.require("email", &mut errors, |value| address(&value));
-            fields.finish(&mut errors);
-            email
-        });
-        match email {
-            Some(email) if errors.is_empty() => Ok(Self { email }),
-            _ => Err(errors),
-        }
+impl TypedBody for EmailRequest {
+    fn take(body: Value, errors: &mut Vec<FieldError>) -> Option<Self> {
+        let mut fields = Fields::of(body, "", errors)?;
+        let email = fields.require("email", errors, |value| address(&value));
+        fields.finish(errors);
+        Some(Self { email: email? })
     }
 }
 

@@ -214,10 +214,15 @@ impl Answer {
         let situation = self.situation(error.as_ref());
         match (situation.meaning(), error) {
             (Meaning::Declined, Some(error)) => error.declined(situation),
-            (Meaning::NotSent, _) => {
-                Outcome::NotSent { why: situation.sentence().to_owned(), retry_after: self.retry_after }
-            }
-            _ => situation.plain(),
+            _ => self.plain(situation),
+        }
+    }
+
+    /// The outcome of a situation that carries nothing but itself, and when the gateway says to come back.
+    pub(super) fn plain(&self, situation: Situation) -> Outcome {
+        match situation.plain() {
+            Outcome::NotSent { why, .. } => Outcome::NotSent { why, retry_after: self.retry_after },
+            outcome => outcome,
         }
     }
 

@@ -80,7 +80,7 @@ impl GatewayClient {
     pub async fn send(&self, ask: &Ask, timeout: Duration) -> Outcome {
         match ask {
             Ask::Charge(request) => self.charge(request, timeout).await,
-            Ask::Refund(request) => self.refund(request, timeout).await.into(),
+            Ask::Refund(request) => self.refund(request, timeout).await,
         }
     }
 

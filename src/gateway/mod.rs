@@ -23,10 +23,10 @@ pub struct ChargeRequest {
     pub reference: Option<String>,
 }
 
-/// What became of a charge. Anything that is not certain is [`Unknown`](Self::Unknown), never a failure.
+/// What became of a charge, or of a refund. Anything that is not certain is [`Unknown`](Self::Unknown), never a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The money was taken.
+    /// The money was taken, or given back.
     Approved { gateway_id: String },
     /// The gateway refused for good: sending it again brings the same answer.
     Declined { gateway_id: Option<String>, decline_code: String, message: String },
@@ -61,41 +61,8 @@ pub struct RefundRequest {
     pub amount: Money,
 }
 
-/// What became of a refund. As with a charge, what is not certain is [`Unknown`](Self::Unknown).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RefundOutcome {
-    /// The customer has the money back.
-    Refunded { refund_id: String },
-    /// Nothing is left to give back: another refund, perhaps an earlier send of this one, gave it all.
-    AlreadyRefunded,
-    /// The gateway refused for good.
-    Refused { why: String },
-    /// Certainly not executed: the same key may be sent again.
-    NotSent { why: String },
-    /// Not let in is not executed either, and once we are, the same key is good. Our fault, and an alarm.
-    Misconfigured { why: String },
-    /// It may have been executed.
-    Unknown { why: String },
-}
-
-impl From<RefundOutcome> for Outcome {
-    fn from(outcome: RefundOutcome) -> Self {
-        match outcome {
-            RefundOutcome::Refunded { refund_id } => Self::Approved { gateway_id: refund_id },
-            RefundOutcome::AlreadyRefunded => Self::Declined {
-                gateway_id: None,
-                decline_code: "charge_already_refunded".to_owned(),
-                message: "The gateway says that nothing is left to give back.".to_owned(),
-            },
-            RefundOutcome::Refused { why } => {
-                Self::Declined { gateway_id: None, decline_code: "refused".to_owned(), message: why }
-            }
-            RefundOutcome::NotSent { why } => Self::NotSent { why, retry_after: None },
-            RefundOutcome::Misconfigured { why } => Self::Misconfigured { why },
-            RefundOutcome::Unknown { why } => Self::Unknown { why, frozen: false },
-        }
-    }
-}
+/// The `decline_code` of a refund for which nothing is left: another one, perhaps an earlier send of this one, gave it all.
+pub const ALREADY_REFUNDED: &str = "charge_already_refunded";
 
 /// What is asked of the gateway under one of our keys. Whatever it is, the same discipline holds: once, or not known.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,8 +28,7 @@ pub(super) async fn set_email(
     request: Request,
 ) -> Response {
     let set = async {
-        let (customer, body) = door::read_unkeyed(&door, request).await?;
-        let EmailRequest { email } = EmailRequest::read(body).map_err(Problem::invalid)?;
+        let (customer, EmailRequest { email }) = door::read_unkeyed(&door, request).await?;
         let set = store::set_email(&door.checkout.pool, customer, &email).await?;
         Ok(reply::json(&shown(&set), request_id))
     };

@@ -63,11 +63,12 @@ pub(super) async fn read_keyed<T: TypedBody>(
 }
 
 /// Reads a PUT, which needs no key: doing it again changes nothing.
-pub(super) async fn read_unkeyed(door: &Door, request: Request) -> Result<(CustomerId, Value), Problem> {
+pub(super) async fn read_unkeyed<T: TypedBody>(door: &Door, request: Request) -> Result<(CustomerId, T), Problem> {
     let (parts, body) = request.into_parts();
     let body = read_body(body, BODY_BYTES_MAX).await;
     let customer = reader(door, &parts.headers)?;
-    Ok((customer, parse(&parts.headers, &body?)?))
+    let body = T::read(parse(&parts.headers, &body?)?).map_err(Problem::invalid)?;
+    Ok((customer, body))
 }
 
 /// The customer that the bearer token names.

@@ -14,8 +14,6 @@ use crate::{
     },
 };
 
-/// Most faults that one answer names: the first hundred say enough.
-const ERRORS_MAX: usize = 100;
 /// Most lines of one order.
 pub const ITEMS_MAX: usize = 50;
 /// Most pieces of one line.
@@ -42,33 +40,23 @@ pub struct Item {
 }
 
 impl TypedBody for OrderRequest {
-    fn read(body: Value) -> Result<Self, Vec<FieldError>> {
-        let mut errors = Vec::new();
-        let request = read(body, &mut errors);
-        errors.truncate(ERRORS_MAX);
-        match request {
-            Some(request) if errors.is_empty() => Ok(request),
-            _ => Err(errors),
-        }
+    fn take(body: Value, errors: &mut Vec<FieldError>) -> Option<Self> {
+        let mut fields = Fields::of(body, "", errors)?;
+        let items = fields.require("items", errors, list);
+        let items = items.map(|items| read_items(items, errors));
+        let total = fields.require("total", errors, |value| integer(&value, 1, AMOUNT_MINOR_MAX));
+        let currency = fields.require("currency", errors, |value| payment::currency(&value));
+        let payment_method = fields.require("payment_method", errors, |value| payment::method(&value));
+        let client_reference = fields.allow("client_reference", errors, |value| payment::client_reference(&value));
+        fields.finish(errors);
+        Some(Self {
+            items: items?,
+            total: total?,
+            currency: currency?,
+            payment_method: payment_method?,
+            client_reference: client_reference?,
+        })
     }
-}
-
-fn read(body: Value, errors: &mut Vec<FieldError>) -> Option<OrderRequest> {
-    let mut fields = Fields::of(body, "", errors)?;
-    let items = fields.require("items", errors, list);
-    let items = items.map(|items| read_items(items, errors));
-    let total = fields.require("total", errors, |value| integer(&value, 1, AMOUNT_MINOR_MAX));
-    let currency = fields.require("currency", errors, |value| payment::currency(&value));
-    let payment_method = fields.require("payment_method", errors, |value| payment::method(&value));
-    let client_reference = fields.allow("client_reference", errors, |value| payment::client_reference(&value));
-    fields.finish(errors);
-    Some(OrderRequest {
-        items: items?,
-        total: total?,
-        currency: currency?,
-        payment_method: payment_method?,
-        client_reference: client_reference?,
-    })
 }
 
 fn list(value: Value) -> Result<Vec<Value>, String> {
@@ -167,12 +155,6 @@ mod tests {
         let twice =
             json!([{"sku": "cup", "quantity": 1}, {"sku": "beans", "quantity": 1}, {"sku": "cup", "quantity": 2}]);
         assert_eq!(pointers(with("items", twice)), ["/items/2/sku"]);
-    }
-
-    #[test]
-    fn a_body_full_of_faults_has_a_bounded_answer() {
-        let body: serde_json::Map<String, Value> = (0..5_000).map(|n| (format!("f{n}"), json!(1))).collect();
-        assert_eq!(pointers(Value::Object(body)).len(), ERRORS_MAX);
     }
 
     #[test]

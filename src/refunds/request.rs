@@ -18,17 +18,11 @@ pub struct RefundRequest {
 }
 
 impl TypedBody for RefundRequest {
-    fn read(body: Value) -> Result<Self, Vec<FieldError>> {
-        let mut errors = Vec::new();
-        let amount = Fields::of(body, "", &mut errors).and_then(|mut fields| {
-            let amount = fields.allow("amount", &mut errors, |value| integer(&value, 1, AMOUNT_MINOR_MAX));
-            fields.finish(&mut errors);
-            amount
-        });
-        match amount {
-            Some(amount) if errors.is_empty() => Ok(Self { amount }),
-            _ => Err(errors),
-        }
+    fn take(body: Value, errors: &mut Vec<FieldError>) -> Option<Self> {
+        let mut fields = Fields::of(body, "", errors)?;
+        let amount = fields.allow("amount", errors, |value| integer(&value, 1, AMOUNT_MINOR_MAX));
+        fields.finish(errors);
+        Some(Self { amount: amount? })
     }
 }
 

@@ -118,8 +118,17 @@ fn without_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
 
 /// A body as its operation knows it: read strictly from JSON, and written in the one canonical form that is fingerprinted.
 pub trait TypedBody: Serialize + Sized {
+    /// Takes the fields one by one and notes what is wrong with them; `None` if one that is needed is.
+    fn take(body: Value, errors: &mut Vec<FieldError>) -> Option<Self>;
+
     /// Reads a body, or says everything that is wrong with it.
-    fn read(body: Value) -> Result<Self, Vec<FieldError>>;
+    fn read(body: Value) -> Result<Self, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        match Self::take(body, &mut errors) {
+            Some(body) if errors.is_empty() => Ok(body),
+            _ => Err(errors),
+        }
+    }
 
     /// Fields in their declared order, no white space, absent fields left out.
     fn canonical(&self) -> serde_json::Result<Vec<u8>> {

@@ -151,6 +151,13 @@ mod tests {
     }
 
     #[test]
+    fn a_body_full_of_faults_has_a_bounded_answer() {
+        let fault = |n| FieldError { pointer: format!("/f{n}"), detail: "is not a field of this request".to_owned() };
+        let problem = Problem::invalid((0..5_000).map(fault).collect());
+        assert_eq!((problem.errors.len(), problem.detail.as_str()), (ERRORS_MAX, "5000 fields are not valid"));
+    }
+
+    #[test]
     fn what_a_client_must_repeat_unchanged_is_never_called_final() {
         for code in Code::ALL.iter().filter(|code| code.status() >= 500 || code.status() == 409) {
             assert_eq!(code.retry(), Retry::SameKey, "{}", code.name());

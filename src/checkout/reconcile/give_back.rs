@@ -13,7 +13,7 @@ use super::{Books, Judged, Reconciled, Reconciler, our_digest};
 use crate::{
     crash_point::crash_point,
     database,
-    gateway::{RefundOutcome, RefundRequest},
+    gateway::{ALREADY_REFUNDED, Outcome, RefundRequest},
     idempotency::store,
     money::{Currency, Money},
     reconciliation::{self, Finding, Kind, State},
@@ -96,20 +96,20 @@ impl Reconciler {
             return Ok(false);
         };
         match outcome {
-            RefundOutcome::Refunded { refund_id } => {
-                (finding.state, finding.refund_id, finding.detail) = (State::Refunded, Some(refund_id), None);
+            Outcome::Approved { gateway_id } => {
+                (finding.state, finding.refund_id, finding.detail) = (State::Refunded, Some(gateway_id), None);
             }
-            RefundOutcome::AlreadyRefunded => {
+            Outcome::Declined { decline_code, .. } if decline_code == ALREADY_REFUNDED => {
                 finding.state = State::Refunded;
                 finding.detail = Some("the gateway had given all of it back before".to_owned());
             }
             // Nothing went back, and nothing will by itself: it is a person's again.
-            RefundOutcome::Refused { why } => (finding.state, finding.detail) = (State::Open, Some(why)),
-            RefundOutcome::Misconfigured { why } => {
+            Outcome::Declined { message, .. } => (finding.state, finding.detail) = (State::Open, Some(message)),
+            Outcome::Misconfigured { why } => {
                 tracing::error!(why, payment_intent = request.gateway_id, "ALARM: the gateway does not accept us");
                 finding.detail = Some(why);
             }
-            RefundOutcome::NotSent { why } | RefundOutcome::Unknown { why } => finding.detail = Some(why),
+            Outcome::NotSent { why, .. } | Outcome::Unknown { why, .. } => finding.detail = Some(why),
         }
         reconciliation::store::update(&mut tx, &finding).await.context("writing down a refund")?;
         tx.commit().await?;

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::{GatewayClient, exchange, is_in_order};
 use crate::gateway::{
-    Lookup, RefundOutcome, RefundRequest,
-    classify::{Answer, Meaning, Situation, error_of, is_id},
+    ALREADY_REFUNDED, Lookup, Outcome, RefundRequest,
+    classify::{Answer, Situation, error_of, is_id},
 };
 
 #[derive(Debug, Deserialize)]
@@ -37,7 +37,7 @@ const PAGES_MAX: usize = 10;
 
 impl GatewayClient {
     /// Sends the refund once and waits at most `timeout` for the whole answer.
-    pub async fn refund(&self, request: &RefundRequest, timeout: Duration) -> RefundOutcome {
+    pub async fn refund(&self, request: &RefundRequest, timeout: Duration) -> Outcome {
         let send = self
             .http
             .post(&self.refunds_url)
@@ -51,7 +51,7 @@ impl GatewayClient {
         self.breaker.heard(began, exchanged.as_ref().is_ok_and(is_in_order));
         match exchanged {
             Ok(answer) => outcome(&answer, request),
-            Err(situation) => plain(situation),
+            Err(situation) => situation.plain(),
         }
     }
 
@@ -63,7 +63,7 @@ impl GatewayClient {
     pub async fn lookup_refund(&self, request: &RefundRequest, since_s: i64, timeout: Duration) -> Lookup {
         let ended = tokio::time::timeout(timeout, self.among_refunds(request, since_s)).await;
         match ended {
-            Ok(Ok(Some(refund))) => Lookup::Found(refund.outcome(request).into()),
+            Ok(Ok(Some(refund))) => Lookup::Found(refund.outcome(request)),
             Ok(Ok(None)) => Lookup::NothingFound,
             Ok(Err(why)) => Lookup::Unreachable { why },
             Err(_) => Lookup::Unreachable { why: Situation::TimedOut.sentence().to_owned() },
@@ -110,50 +110,42 @@ fn form(request: &RefundRequest) -> String {
     form.finish()
 }
 
-fn outcome(answer: &Answer, request: &RefundRequest) -> RefundOutcome {
+fn outcome(answer: &Answer, request: &RefundRequest) -> Outcome {
     if answer.status == 200 {
         return match serde_json::from_slice::<Refund>(&answer.body) {
             Ok(refund) => refund.outcome(request),
-            Err(_) => plain(Situation::AnswerUnreadable),
+            Err(_) => Situation::AnswerUnreadable.plain(),
         };
     }
     let error = error_of(answer);
     let code = error.as_ref().and_then(|error| error.code.as_deref());
-    if (answer.status, code) == (400, Some("charge_already_refunded")) {
-        return RefundOutcome::AlreadyRefunded;
+    if (answer.status, code) == (400, Some(ALREADY_REFUNDED)) {
+        return refused(ALREADY_REFUNDED, "The gateway says that nothing is left to give back.".to_owned());
     }
     match (answer.situation(error.as_ref()), error) {
         // Read and refused: too much, or nothing there to give back.
-        (Situation::RequestRefused | Situation::PaymentMethodUnknown, Some(error)) => RefundOutcome::Refused {
-            why: error.sentence().unwrap_or_else(|| Situation::RequestRefused.sentence().to_owned()),
-        },
-        (situation, _) => plain(situation),
+        (Situation::RequestRefused | Situation::PaymentMethodUnknown, Some(error)) => {
+            refused("refused", error.sentence().unwrap_or_else(|| Situation::RequestRefused.sentence().to_owned()))
+        }
+        (situation, _) => answer.plain(situation),
     }
+}
+
+fn refused(code: &str, message: String) -> Outcome {
+    Outcome::Declined { gateway_id: None, decline_code: code.to_owned(), message }
 }
 
 impl Refund {
-    fn outcome(self, request: &RefundRequest) -> RefundOutcome {
+    fn outcome(self, request: &RefundRequest) -> Outcome {
         let same_money =
             self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code();
         match self.status.as_str() {
-            _ if !same_money => plain(Situation::OtherAmount),
-            _ if !is_id(&self.id) => plain(Situation::AnswerUnreadable),
+            _ if !same_money => Situation::OtherAmount.plain(),
+            _ if !is_id(&self.id) => Situation::AnswerUnreadable.plain(),
             // Pending is decided too: the gateway owes it, and a bank takes its time.
-            "succeeded" | "pending" => RefundOutcome::Refunded { refund_id: self.id },
-            "failed" | "canceled" => RefundOutcome::Refused { why: format!("the gateway's refund {}", self.status) },
-            _ => plain(Situation::StillProcessing),
-        }
-    }
-}
-
-/// The outcome of a situation that carries nothing but itself.
-fn plain(situation: Situation) -> RefundOutcome {
-    let why = situation.sentence().to_owned();
-    match situation.meaning() {
-        Meaning::NotSent => RefundOutcome::NotSent { why },
-        Meaning::Misconfigured => RefundOutcome::Misconfigured { why },
-        Meaning::Unknown | Meaning::UnknownRecorded | Meaning::Approved | Meaning::Declined => {
-            RefundOutcome::Unknown { why }
+            "succeeded" | "pending" => Outcome::Approved { gateway_id: self.id },
+            "failed" | "canceled" => refused("refused", format!("the gateway's refund {}", self.status)),
+            _ => Situation::StillProcessing.plain(),
         }
     }
 }

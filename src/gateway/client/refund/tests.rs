@@ -10,7 +10,6 @@ use wiremock::{
 use super::*;
 use crate::{
     config::GatewayClientArgs,
-    gateway::Outcome,
     money::{Currency, Money},
 };
 
@@ -37,39 +36,43 @@ fn error(kind: &str, code: &str, message: &str) -> Value {
     json!({"error": {"type": kind, "code": code, "message": message}})
 }
 
-async fn after(answer: ResponseTemplate) -> RefundOutcome {
+async fn after(answer: ResponseTemplate) -> Outcome {
     let server = MockServer::start().await;
     Mock::given(any()).respond_with(answer).expect(1).mount(&server).await;
     client(&server.uri()).refund(&request(), PATIENCE).await
 }
 
-fn unknown(situation: Situation) -> RefundOutcome {
-    RefundOutcome::Unknown { why: situation.sentence().to_owned() }
+fn unknown(situation: Situation) -> Outcome {
+    let frozen = situation == Situation::ServerErrorRecorded;
+    Outcome::Unknown { why: situation.sentence().to_owned(), frozen }
 }
 
-fn misconfigured(situation: Situation) -> RefundOutcome {
-    RefundOutcome::Misconfigured { why: situation.sentence().to_owned() }
+fn misconfigured(situation: Situation) -> Outcome {
+    Outcome::Misconfigured { why: situation.sentence().to_owned() }
 }
 
-fn not_sent(situation: Situation) -> RefundOutcome {
-    RefundOutcome::NotSent { why: situation.sentence().to_owned() }
+fn not_sent(situation: Situation, retry_after: Option<Duration>) -> Outcome {
+    Outcome::NotSent { why: situation.sentence().to_owned(), retry_after }
 }
 
 #[tokio::test]
 async fn every_answer_means_what_a_charge_in_its_place_would_mean() {
-    let refused = |why: &str| RefundOutcome::Refused { why: why.to_owned() };
+    let refused = |why: &str| refused("refused", why.to_owned());
     let already = error("invalid_request_error", "charge_already_refunded", "has already been refunded.");
     let too_much =
         json!({"error": {"type": "invalid_request_error", "message": "Refund amount is greater", "param": "amount"}});
     let recorded = answer(500, &error("api_error", "", "")).insert_header("stripe-should-retry", "false");
     let table = [
-        (refund("succeeded", 1000), RefundOutcome::Refunded { refund_id: "re_1".to_owned() }),
-        (refund("pending", 1000), RefundOutcome::Refunded { refund_id: "re_1".to_owned() }),
+        (refund("succeeded", 1000), Outcome::Approved { gateway_id: "re_1".to_owned() }),
+        (refund("pending", 1000), Outcome::Approved { gateway_id: "re_1".to_owned() }),
         (refund("failed", 1000), refused("the gateway's refund failed")),
         (refund("requires_action", 1000), unknown(Situation::StillProcessing)),
         (refund("succeeded", 999), unknown(Situation::OtherAmount)),
         (answer(200, &json!({"oops": 1})), unknown(Situation::AnswerUnreadable)),
-        (answer(400, &already), RefundOutcome::AlreadyRefunded),
+        (
+            answer(400, &already),
+            super::refused(ALREADY_REFUNDED, "The gateway says that nothing is left to give back.".to_owned()),
+        ),
         (answer(400, &too_much), refused("Refund amount is greater")),
         (answer(404, &error("invalid_request_error", "resource_missing", "No such charge")), refused("No such charge")),
         (answer(400, &error("idempotency_error", "", "")), unknown(Situation::KeyReused)),
@@ -79,7 +82,11 @@ async fn every_answer_means_what_a_charge_in_its_place_would_mean() {
         (ResponseTemplate::new(503), unknown(Situation::ServerError)),
         // A 4xx without the gateway's envelope comes from somebody in between.
         (ResponseTemplate::new(400).set_body_string("no"), unknown(Situation::AnswerUnreadable)),
-        (answer(429, &error("invalid_request_error", "lock_timeout", "")), not_sent(Situation::RateLimited)),
+        (answer(429, &error("invalid_request_error", "lock_timeout", "")), not_sent(Situation::RateLimited, None)),
+        (
+            answer(429, &error("invalid_request_error", "lock_timeout", "")).insert_header("retry-after", "2"),
+            not_sent(Situation::RateLimited, Some(Duration::from_secs(2))),
+        ),
         (answer(401, &error("invalid_request_error", "", "")), misconfigured(Situation::Unauthorised)),
         (refund("succeeded", 1000).set_delay(Duration::from_secs(20)), unknown(Situation::TimedOut)),
     ];
@@ -95,7 +102,7 @@ async fn only_a_connection_that_never_came_to_be_proves_that_nothing_was_sent() 
     let accepted = tokio::spawn(async move { drop(closed.accept().await) });
     assert_eq!(client(&url).refund(&request(), PATIENCE).await, unknown(Situation::ConnectionLost));
     accepted.await.unwrap();
-    assert_eq!(client(&url).refund(&request(), PATIENCE).await, not_sent(Situation::NeverConnected));
+    assert_eq!(client(&url).refund(&request(), PATIENCE).await, not_sent(Situation::NeverConnected, None));
 }
 
 #[tokio::test]
