@@ -71,7 +71,7 @@ pub(super) async fn list(
         let customer = door::reader(&door, &headers)?;
         let page = Page::<ChargeId>::read(query.as_deref())?;
         let charges = store::list(&door.checkout.pool, customer, page.after, page.rows()).await?;
-        Ok(reply::json(&page.list(charges.iter().map(shown).collect()), request_id))
+        Ok(reply::json(&page.list(&charges, |charge| ChargeId(charge.id), shown), request_id))
     };
     reply::shown(listed.await, request_id)
 }

@@ -67,7 +67,7 @@ pub(super) async fn list(
         let customer = door::reader(&door, &headers)?;
         let page = Page::<OrderId>::read(query.as_deref())?;
         let orders = store::list(&door.checkout.pool, customer, page.after, page.rows()).await?;
-        Ok(reply::json(&page.list(orders.iter().map(shown).collect()), request_id))
+        Ok(reply::json(&page.list(&orders, |order| OrderId(order.id), shown), request_id))
     };
     reply::shown(listed.await, request_id)
 }

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use crate::wire::{json::FieldError, problem::Problem};
 
-const LIMIT_DEFAULT: usize = 20;
-const LIMIT_MAX: usize = 100;
+/// Entries of a page when nobody says how many.
+pub(super) const LIMIT_DEFAULT: usize = 20;
+/// Most entries of one page.
+pub(super) const LIMIT_MAX: usize = 100;
 
 /// Which page is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +21,12 @@ pub(super) struct Page<Id> {
 
 /// One page.
 #[derive(Debug, Serialize)]
-pub(super) struct List<T> {
+pub(super) struct List<T, Id> {
     data: Vec<T>,
     has_more: bool,
+    /// What to start after for the page behind this one, while there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<Id>,
 }
 
 impl<Id: FromStr> Page<Id> {
@@ -57,10 +62,17 @@ impl<Id: FromStr> Page<Id> {
         i64::try_from(self.limit).unwrap_or(0) + 1
     }
 
-    pub(super) fn list<T>(&self, mut rows: Vec<T>) -> List<T> {
-        let has_more = rows.len() > self.limit;
-        rows.truncate(self.limit);
-        List { data: rows, has_more }
+    /// The page out of such rows, each with its `id`, as it is `shown`.
+    pub(super) fn list<'row, Row, T>(
+        &self,
+        rows: &'row [Row],
+        id: impl Fn(&'row Row) -> Id,
+        shown: impl Fn(&'row Row) -> T,
+    ) -> List<T, Id> {
+        let page = rows.get(..self.limit).unwrap_or(rows);
+        let has_more = rows.len() > page.len();
+        let next = page.last().filter(|_| has_more).map(id);
+        List { data: page.iter().map(shown).collect(), has_more, next }
     }
 }
 
@@ -94,8 +106,12 @@ mod tests {
     fn one_row_more_than_is_shown_says_that_there_are_more() {
         let page = read("limit=2").unwrap();
         assert_eq!(page.rows(), 3);
-        let (full, last) = (page.list(vec![1, 2, 3]), page.list(vec![1, 2]));
-        assert_eq!((full.data, full.has_more), (vec![1, 2], true));
-        assert_eq!((last.data, last.has_more), (vec![1, 2], false));
+        let list = |rows: &[u32]| {
+            let list = page.list(rows, |row| *row, |row| row * 10);
+            (list.data, list.has_more, list.next)
+        };
+        assert_eq!(list(&[7, 6, 5]), (vec![70, 60], true, Some(6)));
+        assert_eq!(list(&[7, 6]), (vec![70, 60], false, None));
+        assert_eq!(list(&[]), (vec![], false, None));
     }
 }

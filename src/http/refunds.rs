@@ -3,17 +3,18 @@
 use anyhow::Context;
 use axum::{
     Extension,
-    extract::{Path, Request, State, rejection::PathRejection},
+    extract::{Path, RawQuery, Request, State, rejection::PathRejection},
     http::HeaderMap,
     response::Response,
 };
-use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
     Door,
     door::{self, Read},
-    keyed, orders, reply,
+    keyed, orders,
+    paging::Page,
+    reply,
 };
 use crate::{
     checkout::{
@@ -91,29 +92,30 @@ pub(super) async fn show(
     let found = async {
         let customer = door::reader(&door, &headers)?;
         let ids = ids.ok().and_then(|Path((order, id))| Some((order.parse().ok()?, id.parse().ok()?)));
-        let refunds = match ids {
-            Some((order, id)) => store::of_order(&door.checkout.pool, customer, order, Some::<RefundId>(id)).await?,
-            None => Vec::new(),
+        let refund = match ids {
+            Some((order, id)) => store::find(&door.checkout.pool, customer, order, id).await?,
+            None => None,
         };
-        let refund = refunds.first().ok_or_else(|| Problem::new(Code::NotFound, "You have no refund of this id."))?;
-        Ok(reply::json(&shown(refund), request_id))
+        let refund = refund.ok_or_else(|| Problem::new(Code::NotFound, "You have no refund of this id."))?;
+        Ok(reply::json(&shown(&refund), request_id))
     };
     reply::shown(found.await, request_id)
 }
 
-/// `GET /v1/orders/{id}/refunds`: all refunds of an order of one's own, newest first.
+/// `GET /v1/orders/{id}/refunds`: the refunds of an order of one's own, newest first.
 pub(super) async fn list(
     State(door): State<Door>,
     Extension(request_id): Extension<RequestId>,
     id: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
     let listed = async {
         let customer = door::reader(&door, &headers)?;
+        let page = Page::<RefundId>::read(query.as_deref())?;
         let order = orders::own(&door, customer, id.ok().map(|Path(id)| id)).await?;
-        let refunds = store::of_order(&door.checkout.pool, customer, OrderId(order.id), None).await?;
-        let data: Vec<_> = refunds.iter().map(shown).collect();
-        Ok(reply::json(&json!({ "data": data, "has_more": false }), request_id))
+        let refunds = store::list(&door.checkout.pool, OrderId(order.id), page.after, page.rows()).await?;
+        Ok(reply::json(&page.list(&refunds, |refund| RefundId(refund.id), shown), request_id))
     };
     reply::shown(listed.await, request_id)
 }

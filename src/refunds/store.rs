@@ -114,21 +114,41 @@ pub struct StoredRefund {
     pub created_at: OffsetDateTime,
 }
 
-/// The refunds of one order of this customer, newest first, or one of them. What was given up unsent is none.
-pub async fn of_order(
+/// One refund of an order of this customer. What was given up unsent is none, and somebody else's is not found.
+pub async fn find(
     pool: &PgPool,
     customer: CustomerId,
     order: OrderId,
-    only: Option<RefundId>,
+    id: RefundId,
+) -> anyhow::Result<Option<StoredRefund>> {
+    sqlx::query_as!(
+        StoredRefund,
+        "SELECT id, order_id, status, amount_minor, currency, gateway_id, created_at FROM refunds
+         WHERE id = $1 AND order_id = $2 AND customer_id = $3 AND status <> 'released'",
+        id.0,
+        order.0,
+        customer.0,
+    )
+    .fetch_optional(pool)
+    .await
+    .context("reading a refund")
+}
+
+/// The refunds of one order, newest first, from behind `after`.
+pub async fn list(
+    pool: &PgPool,
+    order: OrderId,
+    after: Option<RefundId>,
+    most: i64,
 ) -> anyhow::Result<Vec<StoredRefund>> {
     sqlx::query_as!(
         StoredRefund,
         "SELECT id, order_id, status, amount_minor, currency, gateway_id, created_at FROM refunds
-         WHERE order_id = $1 AND customer_id = $2 AND status <> 'released' AND ($3::uuid IS NULL OR id = $3)
-         ORDER BY id DESC LIMIT 1000",
+         WHERE order_id = $1 AND status <> 'released' AND ($2::uuid IS NULL OR id < $2)
+         ORDER BY id DESC LIMIT $3",
         order.0,
-        customer.0,
-        only.map(|id| id.0),
+        after.map(|id| id.0),
+        most,
     )
     .fetch_all(pool)
     .await

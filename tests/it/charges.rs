@@ -89,7 +89,8 @@ async fn lists_are_ones_own_newest_first_and_page_through_everything_once() {
         if page["has_more"] == false {
             break;
         }
-        path = format!("/v1/orders?limit=2&starting_after={}", paged.last().unwrap());
+        assert_eq!(page["next"], json!(paged.last()));
+        path = format!("/v1/orders?limit=2&starting_after={}", page["next"].as_str().unwrap());
     }
     orders.reverse();
     assert_eq!(paged, orders);

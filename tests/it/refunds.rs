@@ -56,6 +56,11 @@ async fn a_part_then_the_rest_each_once_and_what_follows_from_them() {
     let listed = shop.get(&format!("/v1/orders/{order}/refunds")).await.json();
     let amounts: Vec<_> = listed["data"].as_array().unwrap().iter().map(|refund| refund["amount"].as_i64()).collect();
     assert_eq!(amounts, [Some(TOTAL - 1000), Some(1000)], "newest first");
+    let first = shop.get(&format!("/v1/orders/{order}/refunds?limit=1")).await.json();
+    let next = first["next"].as_str().expect("more");
+    let second = shop.get(&format!("/v1/orders/{order}/refunds?limit=1&starting_after={next}")).await.json();
+    assert_eq!((first["data"][0]["amount"].as_i64(), second["data"][0]["amount"].as_i64()), (amounts[0], amounts[1]));
+    assert_eq!((&second["has_more"], &second["next"]), (&json!(false), &Value::Null));
     shop.refund(&order, &fresh_key(), None).await.expect(422, "refund_exceeds_balance");
     assert_eq!(given_back(&shop).await, TOTAL);
 

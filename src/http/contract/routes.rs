@@ -4,9 +4,14 @@ use serde_json::{Value, json};
 
 use super::{
     Auth, Body, Header, In, Method, Parameter, Presence, Route, Success, Tag, example,
-    schema::{PAGE_MAX, PAGE_USUAL, id, operation},
+    schema::{id, operation},
 };
-use crate::{idempotency::key::KEY_LENGTH_MAX, metrics, wire::problem::Code};
+use crate::{
+    http::paging::{LIMIT_DEFAULT, LIMIT_MAX},
+    idempotency::key::KEY_LENGTH_MAX,
+    metrics,
+    wire::problem::Code,
+};
 
 use Presence::{Always, Sometimes};
 
@@ -36,7 +41,7 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/orders",
         tag: Tag::Orders,
         summary: "List one's own orders, newest first",
-        parameters: PAGE,
+        parameters: &[LIMIT, STARTING_AFTER],
         success: Success { body: Body::Json { schema: "OrderList", example: example::order_list }, ..SHOWN },
         problems: &[AUTHENTICATED, &[Code::ValidationFailed]],
         ..READ
@@ -73,8 +78,9 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/orders/{id}/refunds",
         tag: Tag::Orders,
         summary: "List the refunds of an order",
-        parameters: &[ORDER_ID],
+        parameters: &[ORDER_ID, LIMIT, STARTING_AFTER],
         success: Success { body: Body::Json { schema: "RefundList", example: example::refund_list }, ..SHOWN },
+        problems: &[AUTHENTICATED, &[Code::ValidationFailed, Code::NotFound]],
         ..READ
     },
     Route {
@@ -105,7 +111,7 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/charges",
         tag: Tag::Charges,
         summary: "List one's own charges, newest first",
-        parameters: PAGE,
+        parameters: &[LIMIT, STARTING_AFTER],
         success: Success { body: Body::Json { schema: "ChargeList", example: example::charge_list }, ..SHOWN },
         problems: &[AUTHENTICATED, &[Code::ValidationFailed]],
         ..READ
@@ -308,14 +314,14 @@ fn key() -> Value {
     json!({"type": "string", "pattern": format!("^({bare}|{quoted})$"), "examples": [example::KEY]})
 }
 
-const PAGE: &[Parameter] = &[
-    parameter(
-        "limit",
-        In::Query,
-        "Entries of one page.",
-        || json!({"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_USUAL}),
-    ),
+const LIMIT: Parameter = parameter(
+    "limit",
+    In::Query,
+    "Entries of one page.",
+    || json!({"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}),
+);
+
+const STARTING_AFTER: Parameter =
     parameter("starting_after", In::Query, "The page behind this entry: what an earlier page called next.", || {
         id("An entry of one's own.")
-    }),
-];
+    });

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     customers::request::{EMAIL_LENGTH_MAX, HOST_LABEL_LENGTH_MAX},
+    http::paging::LIMIT_MAX,
     idempotency::key::{KEY_LENGTH_MAX, Operation},
     money::{AMOUNT_MINOR_MAX, Currency},
     orders::request::{ITEMS_MAX, QUANTITY_MAX, SKU_LENGTH_MAX},
@@ -12,11 +13,6 @@ use crate::{
         problem::{Code, Retry},
     },
 };
-
-/// Most entries of one page of a list.
-pub const PAGE_MAX: i64 = 100;
-/// Entries of a page when nobody says how many.
-pub const PAGE_USUAL: i64 = 20;
 
 /// Every schema that has a name, in the order of the documentation.
 pub fn named() -> Vec<(&'static str, Value)> {
@@ -31,7 +27,7 @@ pub fn named() -> Vec<(&'static str, Value)> {
         ("Line", line()),
         ("OrderList", list("Order")),
         ("Refund", refund()),
-        ("RefundList", refund_list()),
+        ("RefundList", list("Refund")),
         ("Charge", charge()),
         ("ChargeList", list("Charge")),
         ("KeyRecord", key_record()),
@@ -192,14 +188,6 @@ fn refund() -> Value {
     )
 }
 
-fn refund_list() -> Value {
-    answer(
-        "Every refund of one order, newest first.",
-        &["data", "has_more"],
-        json!({"data": {"type": "array", "items": reference("Refund")}, "has_more": {"type": "boolean", "const": false}}),
-    )
-}
-
 fn charge() -> Value {
     answer(
         "Money that was taken, or refused.",
@@ -223,7 +211,7 @@ fn list(of: &str) -> Value {
         "One page, newest first.",
         &["data", "has_more"],
         json!({
-            "data": {"type": "array", "maxItems": PAGE_MAX, "items": reference(of)},
+            "data": {"type": "array", "maxItems": LIMIT_MAX, "items": reference(of)},
             "has_more": {"type": "boolean"},
             "next": id("What to send as starting_after for the page behind this one; only while there is one."),
         }),
