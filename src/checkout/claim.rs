@@ -23,7 +23,7 @@ use crate::{
         group_commit::{Batch, NoVerdict},
     },
     idempotency::{
-        claim_store::{self, NewRecord},
+        claim_store::{self, NewRecord, TakeOver},
         decide::{Asked, Decision, Known, decide},
         fingerprint::Fingerprints,
         key::{Operation, Scope, ScopeDigest},
@@ -216,6 +216,7 @@ impl Claims {
         decisions: &[Decision],
         newest: &Newest,
     ) -> sqlx::Result<HashMap<ScopeDigest, Reservation>> {
+        // Each with what its client asks for now, which is what it asked for then.
         let mut unsent = Vec::new();
         for (request, decision) in requests.iter().zip(decisions) {
             if let (Decision::TakeOver, Operation::RefundOrder, Some(record)) =
@@ -223,10 +224,14 @@ impl Claims {
                 && record.first_sent_at.is_none()
                 && let Frozen::Refund(frozen) = read_frozen(record)?
             {
-                unsent.push((request.digest, frozen));
+                let all_that_is_left =
+                    matches!(&request.new, Some(New::Refund(wanted)) if wanted.amount_minor.is_none());
+                unsent.push((request.digest, frozen, all_that_is_left));
             }
         }
-        let again = unsent.iter().map(|(digest, frozen)| (*digest, Reserving::Again(frozen)));
+        let again = unsent.iter().map(|(digest, frozen, all_that_is_left)| {
+            (*digest, Reserving::Again { frozen, all_that_is_left: *all_that_is_left })
+        });
         let new = requests.iter().zip(decisions).filter_map(|(request, decision)| match (decision, &request.new) {
             (Decision::Insert, Some(New::Refund(wanted))) => Some((request.digest, Reserving::New(wanted))),
             _ => None,
@@ -244,7 +249,7 @@ impl Claims {
         reservations: &HashMap<ScopeDigest, Reservation>,
     ) -> sqlx::Result<HashMap<ScopeDigest, Claim>> {
         let mut inserts: Vec<(&ClaimRequest, Uuid, Cow<'_, str>)> = Vec::new();
-        let mut take_overs: Vec<(ScopeDigest, &Record, AttemptId)> = Vec::new();
+        let mut take_overs: Vec<TakeOver<'_>> = Vec::new();
         for (request, decision) in requests.iter().zip(decisions) {
             let reservation = reservations.get(&request.digest);
             match (decision, &request.new, newest.records.get(&request.digest)) {
@@ -254,12 +259,15 @@ impl Claims {
                 }
                 (Decision::Insert, Some(New::Refund(_)), _) => {
                     if let Some(Ok(frozen)) = reservation {
-                        let frozen = Frozen::Refund(frozen.clone());
-                        let text = frozen.to_text().map_err(|error| sqlx::Error::Encode(error.into()))?;
-                        inserts.push((request, frozen.resource_id(), Cow::Owned(text)));
+                        inserts.push((request, frozen.refund_id.0, Cow::Owned(refund::to_text(frozen)?)));
                     }
                 }
-                (Decision::TakeOver, _, Some(record)) => take_overs.push((request.digest, record, request.attempt)),
+                (Decision::TakeOver, _, Some(seen)) => take_overs.push(TakeOver {
+                    digest: request.digest,
+                    seen,
+                    attempt: request.attempt,
+                    frozen_anew: reservation.and_then(|kept| kept.as_ref().ok()).map(refund::to_text).transpose()?,
+                }),
                 _ => {}
             }
         }
@@ -270,7 +278,7 @@ impl Claims {
         }
         if !take_overs.is_empty() {
             // Rows are locked in the order of the array, and settle locks them in the order of the digests.
-            take_overs.sort_unstable_by_key(|(digest, ..)| *digest);
+            take_overs.sort_unstable_by_key(|record| record.digest);
             claimed.extend(claim_store::take_over(tx, &take_overs, self.lease).await?);
         }
         Ok(claimed)

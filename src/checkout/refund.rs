@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use sqlx::PgConnection;
 
-use super::frozen::{Frozen, FrozenRefund};
+use super::frozen::FrozenRefund;
 use crate::{
     idempotency::key::ScopeDigest,
     ids::{CustomerId, EventId, OrderId, RefundId, RequestId},
@@ -36,15 +36,19 @@ pub struct WantedRefund {
 #[derive(Debug)]
 pub(super) enum Reserving<'a> {
     New(&'a WantedRefund),
-    /// It was given up unsent.
-    Again(&'a FrozenRefund),
+    /// It was given up unsent. Where the customer named no amount it is what is left now: nothing was ever sent that it would
+    /// have to agree with.
+    Again {
+        frozen: &'a FrozenRefund,
+        all_that_is_left: bool,
+    },
 }
 
 impl Reserving<'_> {
     fn order(&self) -> OrderId {
         match self {
             Self::New(wanted) => wanted.order,
-            Self::Again(frozen) => frozen.order_id,
+            Self::Again { frozen, .. } => frozen.order_id,
         }
     }
 }
@@ -68,7 +72,7 @@ pub(super) async fn reserve(
     for (digest, reserving) in wanted {
         let reservation = match reserving {
             Reserving::New(wanted) => reserve_new(tx, digest, wanted).await?,
-            Reserving::Again(frozen) => reserve_again(tx, frozen).await?,
+            Reserving::Again { frozen, all_that_is_left } => reserve_again(tx, frozen, all_that_is_left).await?,
         };
         reservations.insert(digest, reservation);
     }
@@ -97,12 +101,17 @@ async fn reserve_new(tx: &mut PgConnection, digest: ScopeDigest, wanted: &Wanted
     }))
 }
 
-async fn reserve_again(tx: &mut PgConnection, frozen: &FrozenRefund) -> sqlx::Result<Reservation> {
-    match balance::reserve(&mut *tx, frozen.order_id, Some(frozen.amount)).await? {
+async fn reserve_again(
+    tx: &mut PgConnection,
+    frozen: &FrozenRefund,
+    all_that_is_left: bool,
+) -> sqlx::Result<Reservation> {
+    let amount = (!all_that_is_left).then_some(frozen.amount);
+    match balance::reserve(&mut *tx, frozen.order_id, amount).await? {
         Reserved::TooMuch { left_minor } => Ok(Err(TooMuch { left_minor })),
-        Reserved::Amount(_) => {
-            refunds::reserve_again(tx, frozen.refund_id).await?;
-            Ok(Ok(frozen.clone()))
+        Reserved::Amount(amount) => {
+            refunds::reserve_again(tx, frozen.refund_id, amount).await?;
+            Ok(Ok(FrozenRefund { amount, ..frozen.clone() }))
         }
     }
 }
@@ -178,8 +187,7 @@ fn told(frozen: &FrozenRefund, gateway_id: &str, event: EventId, sequence: i32) 
     Ok(NewEvent { id: event, aggregate: frozen.order_id.into(), sequence, kind: ORDER_REFUNDED, payload })
 }
 
-impl From<FrozenRefund> for Frozen {
-    fn from(frozen: FrozenRefund) -> Self {
-        Self::Refund(frozen)
-    }
+/// As it stands in its record.
+pub(super) fn to_text(frozen: &FrozenRefund) -> sqlx::Result<String> {
+    serde_json::to_string(frozen).map_err(|error| sqlx::Error::Encode(error.into()))
 }

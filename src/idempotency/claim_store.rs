@@ -98,51 +98,63 @@ pub async fn insert(
     Ok(claims)
 }
 
+/// A record to be taken over, as it was seen.
+#[derive(Debug, Clone)]
+pub struct TakeOver<'a> {
+    pub digest: ScopeDigest,
+    pub seen: &'a Record,
+    pub attempt: AttemptId,
+    /// The request as it is frozen anew: only where nothing was ever sent for it.
+    pub frozen_anew: Option<String>,
+}
+
 /// Takes over records whose owner is gone or whose outcome is open, each only if it still stands as it was seen. A scope that
 /// is not in the answer moved meanwhile.
 pub async fn take_over(
     tx: &mut PgConnection,
-    seen: &[(ScopeDigest, &Record, AttemptId)],
+    records: &[TakeOver<'_>],
     lease: Duration,
 ) -> sqlx::Result<HashMap<ScopeDigest, Claim>> {
-    let digests: Vec<&[u8]> = seen.iter().map(|(digest, ..)| &digest.0[..]).collect();
-    let days: Vec<time::Date> = seen.iter().map(|(_, record, _)| record.day).collect();
-    let fences: Vec<i32> = seen.iter().map(|(_, record, _)| record.fence).collect();
-    let attempts: Vec<Uuid> = seen.iter().map(|(.., attempt)| attempt.0).collect();
+    let digests: Vec<&[u8]> = records.iter().map(|record| &record.digest.0[..]).collect();
+    let days: Vec<time::Date> = records.iter().map(|record| record.seen.day).collect();
+    let fences: Vec<i32> = records.iter().map(|record| record.seen.fence).collect();
+    let attempts: Vec<Uuid> = records.iter().map(|record| record.attempt.0).collect();
+    let frozen: Vec<Option<&str>> = records.iter().map(|record| record.frozen_anew.as_deref()).collect();
     let rows = sqlx::query!(
         r#"WITH moment AS MATERIALIZED (SELECT db_clock() AS now)
            UPDATE idempotency_records AS r
            SET state = 'in_flight', fence = r.fence + 1, attempt = s.attempt, next_attempt_at = NULL,
+               frozen = CASE WHEN r.first_sent_at IS NULL THEN COALESCE(s.frozen, r.frozen) ELSE r.frozen END,
                lease_until = moment.now + make_interval(secs => $5), first_sent_at = COALESCE(r.first_sent_at, moment.now)
-           FROM moment, unnest($1::bytea[], $2::date[], $3::int[], $4::uuid[]) AS s(digest, day, fence, attempt)
+           FROM moment, unnest($1::bytea[], $2::date[], $3::int[], $4::uuid[], $6::text[]) AS s(digest, day, fence, attempt, frozen)
            WHERE r.digest = s.digest AND r.day = s.day AND r.fence = s.fence
              AND r.response_status IS NULL AND r.state <> 'needs_review' AND COALESCE(r.lease_until, moment.now) <= moment.now
-           RETURNING r.digest, r.fence, r.lease_until AS "lease_until!", r.first_sent_at AS "first_sent_at!", moment.now AS "now!""#,
+           RETURNING r.digest, r.fence, r.frozen, r.lease_until AS "lease_until!", r.first_sent_at AS "first_sent_at!", moment.now AS "now!""#,
         &digests as &[&[u8]],
         &days,
         &fences,
         &attempts,
         lease.as_secs_f64(),
+        &frozen as &[Option<&str>],
     )
     .fetch_all(tx)
     .await?;
 
-    let seen: HashMap<ScopeDigest, (&Record, AttemptId)> =
-        seen.iter().map(|&(d, record, a)| (d, (record, a))).collect();
+    let taken: HashMap<ScopeDigest, &TakeOver<'_>> = records.iter().map(|record| (record.digest, record)).collect();
     let mut claims = HashMap::with_capacity(rows.len());
     for row in rows {
         let digest = read_digest(&row.digest)?;
-        let Some(&(record, attempt)) = seen.get(&digest) else { continue };
+        let Some(TakeOver { seen, attempt, .. }) = taken.get(&digest) else { continue };
         let claim = Claim {
             digest,
-            operation: record.operation,
-            day: record.day,
+            operation: seen.operation,
+            day: seen.day,
             fence: row.fence,
-            attempt,
-            tries: record.tries,
-            resource_id: record.resource_id,
-            frozen: record.frozen.clone(),
-            maybe_sent: record.first_sent_at.is_some(),
+            attempt: *attempt,
+            tries: seen.tries,
+            resource_id: seen.resource_id,
+            frozen: row.frozen,
+            maybe_sent: seen.first_sent_at.is_some(),
             lease_until: row.lease_until,
             first_sent_at: row.first_sent_at,
             now: row.now,

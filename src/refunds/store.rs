@@ -39,11 +39,15 @@ pub async fn insert(tx: &mut PgConnection, refund: &NewRefund) -> sqlx::Result<O
     .await
 }
 
-/// Holds its amount back once more, after it was given up unsent.
-pub async fn reserve_again(tx: &mut PgConnection, id: RefundId) -> sqlx::Result<()> {
-    sqlx::query!("UPDATE refunds SET status = 'reserved' WHERE id = $1 AND status = 'released'", id.0)
-        .execute(tx)
-        .await?;
+/// Holds an amount back for it once more, after it was given up unsent.
+pub async fn reserve_again(tx: &mut PgConnection, id: RefundId, amount_minor: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE refunds SET status = 'reserved', amount_minor = $2 WHERE id = $1 AND status = 'released'",
+        id.0,
+        amount_minor,
+    )
+    .execute(tx)
+    .await?;
     Ok(())
 }
 

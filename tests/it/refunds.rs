@@ -163,6 +163,22 @@ async fn what_was_never_sent_is_free_again_and_its_retry_must_find_it_free() {
 }
 
 #[tokio::test]
+async fn all_that_is_left_is_what_is_left_when_nothing_was_ever_sent() {
+    let mut shop = Shop::open_with(Opening { worker: true, ..Opening::default() }).await;
+    let order = placed(&shop).await;
+    let (all, part) = (fresh_key(), fresh_key());
+    shop.gateway.kill();
+    shop.refund(&order, &all, None).await.expect(503, "gateway_unavailable");
+    shop.restart_gateway();
+    created(&shop.refund(&order, &part, Some(1000)).await);
+    let rest = shop.refund(&order, &all, None).await;
+    assert_eq!(created(&rest)["amount"], TOTAL - 1000);
+    assert_eq!(shop.get(rest.location.as_deref().unwrap()).await.json()["amount"], TOTAL - 1000);
+    assert_eq!(given_back(&shop).await, TOTAL);
+    shop.close().await;
+}
+
+#[tokio::test]
 async fn a_refund_belongs_to_its_order_its_customer_and_its_amount() {
     let shop = with_worker().await;
     let (order, another) = (placed(&shop).await, placed(&shop).await);
