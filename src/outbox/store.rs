@@ -104,10 +104,12 @@ pub async fn unsent(
     Ok(unsent.collect())
 }
 
-/// Marks rows as sent: exactly these, never "everything up to".
+/// Marks rows as sent: exactly these, never "everything up to". A relay that comes late with what another has marked meanwhile
+/// writes nothing.
 ///
-/// Not one word about rows that are unsent, and one statement per day: so there is no other way to these rows than by their
-/// keys. Given one, PostgreSQL compares each of them with all that is unsent, and a backlog could never be marked.
+/// That a row is unsent is asked in words that no index knows, and there is one statement per day: so there is no other way to
+/// these rows than by their keys. Given one, PostgreSQL compares each of them with all that is unsent, and a backlog could
+/// never be marked.
 pub async fn mark(tx: &mut PgConnection, sent: &[&Unsent]) -> sqlx::Result<()> {
     let mut days: BTreeMap<Date, Vec<i64>> = BTreeMap::new();
     for unsent in sent {
@@ -115,7 +117,7 @@ pub async fn mark(tx: &mut PgConnection, sent: &[&Unsent]) -> sqlx::Result<()> {
     }
     for (day, ids) in days {
         sqlx::query!(
-            "UPDATE outbox SET sent_at = COALESCE(sent_at, db_clock()) WHERE day = $1 AND id = ANY($2)",
+            "UPDATE outbox SET sent_at = db_clock() WHERE day = $1 AND id = ANY($2) AND COALESCE(sent_at, 'infinity') = 'infinity'",
             day,
             &ids,
         )

@@ -18,7 +18,10 @@ use checkout::{
     event_log,
     ids::{EventId, OrderId},
     leases::Leases,
-    outbox::store::{NewEvent, append},
+    outbox::{
+        self,
+        store::{NewEvent, append},
+    },
     parking,
     wire::event::Event,
 };
@@ -239,6 +242,25 @@ async fn two_workers_share_the_lanes_and_one_that_leaves_or_dies_is_replaced() {
     let mut again = database::begin(&pool).await.unwrap();
     assert_eq!(checkout::leases::store::hold(&mut again, "ledger", other.owner(), LEASE).await.unwrap().len(), 8);
     again.commit().await.unwrap();
+}
+
+/// Between its look at the lease and its mark a relay may be overtaken: then it finds marked what it wants to mark.
+#[tokio::test]
+async fn a_mark_that_comes_second_writes_nothing() {
+    let pool = open().await;
+    happen(&pool, OrderId::mint(), 1, 3).await;
+    let lanes: Vec<i16> = (0..64).collect();
+    let unsent = outbox::store::unsent(&mut pool.acquire().await.unwrap(), &lanes, &[], 10).await.unwrap();
+    assert_eq!(unsent.len(), 3);
+    let mut versions = Vec::new();
+    for _ in 0..2 {
+        let mut tx = database::begin(&pool).await.unwrap();
+        outbox::store::mark(&mut tx, &unsent.iter().collect::<Vec<_>>()).await.unwrap();
+        tx.commit().await.unwrap();
+        let rows = "SELECT xmin::text || sent_at::text FROM outbox ORDER BY id";
+        versions.push(sqlx::query_scalar::<_, String>(rows).fetch_all(&pool).await.unwrap());
+    }
+    assert_eq!((versions[0].len(), &versions[0]), (3, &versions[1]));
 }
 
 /// A paused relay wakes up after its lease. What it publishes is a repetition; what it marks is nothing.
