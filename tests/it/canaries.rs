@@ -11,7 +11,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::{Opening, Process, SECRET, Shop, WEBHOOK_SECRET, fresh_key, grinder, wait_for};
+use crate::support::{Opening, PATIENCE, Process, SECRET, Shop, WEBHOOK_SECRET, fresh_key, grinder, wait_for};
 
 /// Luhn is content with all of them, and each goes to a place of its own.
 const CARDS: [&str; 4] = ["4929000000006", "5200828282828210", "378282246310005", "4000 0566 5566 5556"];
@@ -94,7 +94,7 @@ async fn send_raw(shop: &Shop, request: &str) -> String {
     let mut client = TcpStream::connect(shop.api_url.trim_start_matches("http://")).await.unwrap();
     client.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    client.read_to_end(&mut answer).await.unwrap();
+    tokio::time::timeout(PATIENCE, client.read_to_end(&mut answer)).await.expect("the server closes it").unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }
 

@@ -168,7 +168,7 @@ async fn a_killed_part_comes_back_on_its_address() {
     send(killed, Signal::Kill);
     wait_until_async("another worker runs", || worker(&stack).is_some_and(|pid| pid != killed)).await;
     let health = format!("{}/livez", stack.state().worker_url);
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = crate::support::client();
     assert_eq!(client.get(health).send().await.unwrap().status(), 200);
     let pids = stack.pids();
     let folder = stack.folder().path().to_owned();
@@ -190,7 +190,7 @@ async fn what_is_armed_in_the_demo_strikes_once_and_the_part_comes_back_unharmed
     let state = DemoState::read(Some(folder.path())).unwrap();
     let customer = Subject::Customer(CustomerId(CUSTOMER));
     let token = Credentials::new(&state.secret).unwrap().mint(customer, Duration::from_secs(60)).unwrap();
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = crate::support::client();
     let order = client.post(format!("{}/v1/orders", state.api_url)).bearer_auth(token);
     let order = order.header("Idempotency-Key", fresh_key()).json(&grinder("pm_card_visa")).send().await.unwrap();
     assert_eq!(order.status(), 201);

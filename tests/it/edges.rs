@@ -8,7 +8,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::{Opening, Process, SECRET, Shop, fresh_key, grinder, wait_for};
+use crate::support::{Opening, PATIENCE, Process, SECRET, Shop, fresh_key, grinder, wait_for};
 
 async fn ask(shop: &Shop, method: Method, url: &str) -> Response {
     let origin = ("Origin", "https://elsewhere.example");
@@ -115,7 +115,8 @@ async fn client(shop: &Shop, sends: &str) -> TcpStream {
 /// Everything until the server closes the connection, in order or not.
 async fn until_closed(mut client: TcpStream) -> String {
     let mut read = Vec::new();
-    let _reset_is_closed_too = client.read_to_end(&mut read).await;
+    let reading = tokio::time::timeout(PATIENCE, client.read_to_end(&mut read));
+    let _reset_is_closed_too = reading.await.expect("the server closes it");
     String::from_utf8(read).unwrap()
 }
 

@@ -8,7 +8,7 @@ use checkout::{
 };
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
-use crate::support::{CHECKOUT, TestDatabase, is_running, wait_until};
+use crate::support::{CHECKOUT, TestDatabase, is_running, wait_for, wait_until};
 
 /// A folder that the server's account can enter, also when the tests run as root.
 fn data_folder() -> tempfile::TempDir {
@@ -54,12 +54,13 @@ async fn what_was_committed_survives_the_death_of_the_server_and_its_guardian() 
     send(killed, Signal::Kill);
     wait_until("another server runs", || cluster.server_pid().is_some_and(|pid| pid != killed));
     let url = cluster.url("postgres");
-    let mut again = loop {
-        match PgConnection::connect(&url).await {
-            Ok(connection) => break connection,
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
-        }
-    };
+    let mut again = None;
+    wait_for("it can be connected to", async || {
+        again = PgConnection::connect(&url).await.ok();
+        again.is_some()
+    })
+    .await;
+    let mut again = again.expect("a connection");
     let kept: i32 = sqlx::query_scalar("SELECT n FROM kept").fetch_one(&mut again).await.unwrap();
     assert_eq!(kept, 4299);
     let server = cluster.server_pid().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     gateway_world::{GRINDER, World, grinder},
-    support::TestDatabase,
+    support::{TestDatabase, wait_for},
 };
 use checkout::mock_gateway::{Books, Settings};
 
@@ -47,9 +47,7 @@ async fn a_key_in_progress_dies_with_its_process() {
             let world = world(&url).await;
             let slow = grinder(&[("metadata[mock_fault]", "latency_before_60000")]);
             let in_progress = async {
-                while world.stats().await["faults"]["latency_before"] != 1 {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
+                wait_for("it is under way", async || world.stats().await["faults"]["latency_before"] == 1).await;
             };
             tokio::select! {
                 answer = world.pay("k1", &slow) => panic!("answered too early: {answer:?}"),
@@ -91,7 +89,7 @@ async fn a_client_that_hangs_up_leaves_no_half_payment() {
     }
     for serial in 0..40 {
         // The first request of a key may still be running.
-        while world.pay(&format!("k{serial}"), GRINDER).await.status == 409 {}
+        wait_for("it has ended", async || world.pay(&format!("k{serial}"), GRINDER).await.status != 409).await;
     }
     let ledger = world.ledger().await;
     assert_eq!(ledger["count"], 40, "{kept} clients heard of it, all were charged once");

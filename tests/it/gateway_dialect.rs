@@ -5,7 +5,10 @@
 use checkout::mock_gateway::{Books, Settings};
 use serde_json::json;
 
-use crate::gateway_world::{GRINDER, World, grinder, read, stories};
+use crate::{
+    gateway_world::{GRINDER, World, grinder, read, stories},
+    support::wait_for,
+};
 
 stories![
     a_payment_succeeds_and_can_be_looked_up_in_every_way,
@@ -329,7 +332,7 @@ async fn concurrent_use_of_a_key_executes_once(world: World) {
     world.control("faults", json!({ "name": "latency_before", "latency_ms": 1500 })).await;
     let (first, second) = tokio::join!(world.pay("k1", GRINDER), async {
         // The fault's counter says when the first request holds the key.
-        while world.stats().await["faults"]["latency_before"] != 1 {}
+        wait_for("the first is under way", async || world.stats().await["faults"]["latency_before"] == 1).await;
         world.pay("k1", GRINDER).await
     });
     assert_eq!(first.status, 200);

@@ -123,9 +123,7 @@ async fn a_client_that_hangs_up_is_charged_all_the_same() {
         let error = request.send().await.expect_err("a time-out");
         assert!(error.is_timeout(), "{error:?}");
     }
-    while world.captures().await < 2 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait_for("both are charged", async || world.captures().await == 2).await;
     for key in ["k1", "k2"] {
         let (first, fault) = if key == "k1" { ("k1", "latency_before_1500") } else { ("k2", "hang_after") };
         let retried = world.pay(first, &grinder(&[("metadata[mock_fault]", fault)])).await;
@@ -226,20 +224,22 @@ async fn a_refusing_gateway_closes_its_port_and_comes_back() {
     let world = World::in_memory().await;
     let asked = world.control("faults", json!({ "name": "refuse", "latency_ms": 1000 })).await;
     assert_eq!(asked.status, 200, "{}", asked.text);
-    let error = loop {
-        // Until the port is closed the gateway answers.
-        match world.send("/v1/payment_intents", Some("k1"), GRINDER).await {
-            Ok(_) => {}
-            Err(error) => break error,
-        }
-    };
+    let mut refused = None;
+    // Until the port is closed the gateway answers.
+    wait_for("the port is closed", async || {
+        refused = world.send("/v1/payment_intents", Some("k1"), GRINDER).await.err();
+        refused.is_some()
+    })
+    .await;
+    let error = refused.expect("an error");
     assert!(error.is_connect() || incomplete(&error) || reset(&error), "{error:?}");
-    let paid = loop {
-        match world.send("/v1/payment_intents", Some("k1"), GRINDER).await {
-            Ok(response) => break read(response).await.expect("a whole answer"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    };
+    let mut paid = None;
+    wait_for("the port is open", async || {
+        paid = world.send("/v1/payment_intents", Some("k1"), GRINDER).await.ok();
+        paid.is_some()
+    })
+    .await;
+    let paid = read(paid.expect("an answer")).await.expect("a whole answer");
     assert_eq!((paid.status, world.captures().await), (200, 1));
 }
 
@@ -252,7 +252,7 @@ async fn a_stopping_gateway_answers_what_is_under_way() {
         let request = client.post(url).bearer_auth("sk_test_1").header("Idempotency-Key", "k1").form(&form);
         tokio::spawn(async move { request.send().await })
     };
-    while world.stats().await["faults"]["latency_before"] != 1 {}
+    wait_for("it is under way", async || world.stats().await["faults"]["latency_before"] == 1).await;
     world.gateway.stop().await;
     let answer = paying.await.expect("no panic").expect("an answer");
     assert_eq!(answer.status(), 200);

@@ -87,7 +87,7 @@ async fn webhook_faults_come_by_chance_too_and_requests_draw_their_own() {
     let world = World::new(Books::in_memory(), settings).await;
     for serial in 0..40 {
         let key = format!("k{serial}");
-        while world.pay(&key, GRINDER).await.status == 503 {}
+        wait_for("it is taken", async || world.pay(&key, GRINDER).await.status == 200).await;
     }
     wait_for("all met their fate", async || status(&world).await["pending"] == 0).await;
     let dropped = fired(&world, "webhook_drop").await.as_u64().expect("a count");

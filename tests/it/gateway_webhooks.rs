@@ -217,7 +217,7 @@ async fn what_was_pending_is_delivered_after_a_kill() {
         ("CHECKOUT_WEBHOOK_SECRET", SECRET),
     ];
     let (mut gateway, url) = Process::role("gateway", &[], &environment);
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let client = crate::support::client();
     for serial in 0..5 {
         let request = client.post(format!("{url}/v1/payment_intents")).bearer_auth("sk_test_1").form(GRINDER);
         let paid = request.header("Idempotency-Key", format!("k{serial}")).send().await.expect("an answer");

@@ -83,11 +83,10 @@ impl World {
     }
 
     pub(crate) async fn new(books: Books, settings: Settings) -> Self {
-        // Whoever comes second finds it installed.
-        drop(rustls::crypto::ring::default_provider().install_default());
+        crate::support::on_watch();
         let gateway =
             start("127.0.0.1:0".parse().expect("an address"), settings, books).await.expect("the gateway starts");
-        let client = reqwest::Client::builder().no_proxy().retry(reqwest::retry::never()).build().expect("a client");
+        let client = crate::support::client();
         Self { gateway, client }
     }
 

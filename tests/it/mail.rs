@@ -169,14 +169,19 @@ async fn a_key_in_progress_is_refused_until_it_is_done_and_its_client_may_leave(
         }
         // Its client is gone, and it goes on.
         let mut conflicts = 0;
-        let ended = loop {
+        let mut last = None;
+        wait_for("it has ended", async || {
             let answer = world.send("k1", "Your order").await;
-            if answer.status != 409 {
-                break answer;
+            let ended = answer.status != 409;
+            if !ended {
+                answer.expect(409, "concurrent_idempotent_requests");
+                conflicts += 1;
             }
-            answer.expect(409, "concurrent_idempotent_requests");
-            conflicts += 1;
-        };
+            last = Some(answer);
+            ended
+        })
+        .await;
+        let ended = last.expect("an answer");
         assert!(ended.replayed && conflicts > 0, "{conflicts} {ended:?}");
         assert_eq!(world.delivered().await, ["k1"]);
         assert_eq!(world.get("/_mock/stats").await.json["conflicts"], conflicts);

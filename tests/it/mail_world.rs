@@ -37,7 +37,7 @@ impl Answer {
 
 pub(crate) fn http() -> reqwest::Client {
     install_tls_provider();
-    reqwest::Client::builder().no_proxy().retry(reqwest::retry::never()).build().expect("a client")
+    crate::support::client()
 }
 
 /// The worked example's receipt.

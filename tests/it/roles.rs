@@ -175,5 +175,5 @@ fn every_option_of_every_role_is_explained() {
 
 fn client() -> reqwest::Client {
     install_tls_provider();
-    reqwest::Client::builder().no_proxy().build().unwrap()
+    crate::support::client()
 }

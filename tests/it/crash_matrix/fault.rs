@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::{
     phone,
     rows::{Again, Fault, Place},
-    stage::Stage,
+    stage::{KEPT_FOR_THE_FAULT, Stage},
 };
 use crate::support::{Process, wait_for};
 
@@ -51,6 +51,7 @@ impl Stage {
             (Place::Load(_), _) => {
                 let enough = PLACED_OF_THE_LOAD + self.before.len() as i64;
                 wait_for("some of the load is placed", async || self.shop.count("orders").await >= enough).await;
+                self.rest_of_the_load.add_permits(KEPT_FOR_THE_FAULT);
                 let placed = self.shop.count("orders").await;
                 assert!(placed < (self.keys.len() + self.before.len()) as i64, "all was placed before it struck");
                 self.restart_postgres().await

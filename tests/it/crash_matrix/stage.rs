@@ -1,11 +1,14 @@
 //! One trial's shop, and the steps of the trial on it. How the faults strike is in `fault`, what comes of the events in
 //! `pipeline`.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use serde_json::json;
-use tokio::task::JoinHandle;
+use tokio::{sync::Semaphore, task::JoinHandle};
 
 use super::{
     Seen,
@@ -37,6 +40,8 @@ pub(super) const PRICE: i64 = 4299;
 const RECONCILIATION: [(&str, &str); 2] =
     [("CHECKOUT_RECONCILE_PAUSE_MS", "100"), ("CHECKOUT_RECONCILE_GRACE_MS", "1")];
 const BETWEEN_TWO_OF_THE_LOAD: Duration = Duration::from_millis(15);
+/// Of orders under way, as many begin when the fault strikes, however quick the others were.
+pub(super) const KEPT_FOR_THE_FAULT: usize = 10;
 
 pub(super) struct Stage {
     pub(super) trial: Trial,
@@ -49,6 +54,8 @@ pub(super) struct Stage {
     pub(super) away: Option<(u32, u32)>,
     /// The payment intent of a charge that nobody here asked for.
     pub(super) stray: Option<String>,
+    /// A permit for each order of the load that waits for the fault.
+    pub(super) rest_of_the_load: Arc<Semaphore>,
 }
 
 type Sent = Vec<JoinHandle<Attempt>>;
@@ -93,7 +100,17 @@ impl Stage {
         })
         .await;
         let keys = (0..trial.place.orders()).map(|_| fresh_key()).collect();
-        Self { trial, shop, before: Vec::new(), keys, stopped_at: None, other_worker: None, away: None, stray: None }
+        Self {
+            trial,
+            shop,
+            before: Vec::new(),
+            keys,
+            stopped_at: None,
+            other_worker: None,
+            away: None,
+            stray: None,
+            rest_of_the_load: Arc::new(Semaphore::new(0)),
+        }
     }
 
     pub(super) async fn take_orders_before(&mut self) {
@@ -147,9 +164,17 @@ impl Stage {
             return Vec::new();
         }
         let attempts = self.keys.iter().map(|key| phone::attempt(&self.shop, key));
-        let spaced = attempts.zip(0..).map(|(attempt, n)| async move {
-            tokio::time::sleep(n * BETWEEN_TWO_OF_THE_LOAD).await;
-            attempt.await
+        let kept_from =
+            if let Place::Load(orders) = self.trial.place { orders - KEPT_FOR_THE_FAULT } else { usize::MAX };
+        let spaced = attempts.enumerate().map(|(n, attempt)| {
+            let rest = Arc::clone(&self.rest_of_the_load);
+            async move {
+                tokio::time::sleep(n as u32 * BETWEEN_TWO_OF_THE_LOAD).await;
+                if n >= kept_from {
+                    rest.acquire().await.expect("nobody closes it").forget();
+                }
+                attempt.await
+            }
         });
         spaced.map(tokio::spawn).collect()
     }

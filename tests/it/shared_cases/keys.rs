@@ -19,7 +19,7 @@ const OTHER: i64 = 7;
 async fn order_after_a_restart(shop: &Shop, key: &str, lasting_s: u64) -> Answer {
     let credentials = Credentials::new(SECRET).unwrap();
     let token = credentials.mint(Subject::Customer(CustomerId(CUSTOMER)), Duration::from_secs(lasting_s)).unwrap();
-    let phone = reqwest::Client::builder().no_proxy().retry(reqwest::retry::never()).build().unwrap();
+    let phone = crate::support::client();
     let request = phone.post(format!("{}/v1/orders", shop.api_url)).bearer_auth(token);
     answer(request.header("Idempotency-Key", key).json(&grinder(VISA))).await
 }

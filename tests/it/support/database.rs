@@ -39,6 +39,7 @@ pub(crate) struct TestDatabase {
 
 impl TestDatabase {
     pub(crate) async fn create() -> Self {
+        super::on_watch();
         let cluster = CLUSTER.get_or_init(start).await;
         let name = format!("test_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
         let _one_at_a_time = CLONING.lock().await;

@@ -4,14 +4,16 @@ mod database;
 mod gateway_side;
 mod process;
 mod shop;
+mod watch;
 
 use tokio::sync::RwLock;
 
 pub(crate) use self::{
     database::{TestDatabase, keep_days, usual_timing},
     gateway_side::{WEBHOOK_SECRET, sign},
-    process::{Process, is_running, wait_for, wait_until},
+    process::{PATIENCE, Process, client, is_running, wait_for, wait_until},
     shop::{Answer, CUSTOMER, Opening, SECRET, Shop, answer, fresh_key, grinder, set_clock},
+    watch::on_watch,
 };
 
 /// The program under test.

@@ -13,7 +13,7 @@ use std::{
 use checkout::stop::{STOP_ON_STDIN_EOF, Signal, send};
 
 /// Generous: a test waits for an event, and this only bounds a hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A child that dies with its test: when it is dropped, or when the test process is gone and its stdin ends.
 #[derive(Debug)]
@@ -53,6 +53,7 @@ impl Process {
     }
 
     pub(crate) fn spawn(mut command: Command) -> Self {
+        super::on_watch();
         let mut child = command
             .env(STOP_ON_STDIN_EOF, "1")
             .process_group(0)
@@ -160,6 +161,13 @@ impl Drop for Process {
         let _ended_already = self.child.kill();
         let _status_not_wanted = self.child.wait();
     }
+}
+
+/// An HTTP client that sends once, and waits for no answer for ever.
+pub(crate) fn client() -> reqwest::Client {
+    super::install_tls_provider();
+    let client = reqwest::Client::builder().no_proxy().retry(reqwest::retry::never()).timeout(PATIENCE);
+    client.build().expect("a client")
 }
 
 /// Polls until `holds`. Panics, naming what was awaited, when it does not come true.

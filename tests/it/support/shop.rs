@@ -143,12 +143,7 @@ impl Shop {
             |role, crash| Process::listening(command_of(role, &database, &gateway_url, &mail_url, &opening, crash));
         let (api, api_url) = start("api", &opening.api_crash);
         let (worker, worker_url) = opening.worker.then(|| start("worker", &opening.worker_crash)).unzip();
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .retry(reqwest::retry::never())
-            .timeout(Duration::from_secs(30))
-            .build()
-            .expect("a client");
+        let http = super::client();
         let shop = Self {
             database,
             pool,
