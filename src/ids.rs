@@ -5,7 +5,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use uuid::{Uuid, fmt::Hyphenated};
 
 macro_rules! minted {
     ($(#[$doc:meta])* $name:ident) => {
@@ -29,8 +29,10 @@ macro_rules! minted {
         impl FromStr for $name {
             type Err = uuid::Error;
 
+            /// As we give it out, in capitals too (RFC 9562). Not without its dashes, in braces or as a URN: an id that
+            /// has many spellings is one thing for us and many for whoever compares, counts or blocks by the text.
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                text.parse().map(Self)
+                text.parse().map(|id: Hyphenated| Self(id.into_uuid()))
             }
         }
     };

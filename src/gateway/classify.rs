@@ -8,6 +8,7 @@ use std::{collections::HashMap, time::Duration};
 use serde::Deserialize;
 
 use super::{ChargeRequest, Outcome};
+use crate::wire::json;
 
 /// An HTTP answer as it arrived, whole.
 #[derive(Debug, Clone)]
@@ -198,14 +199,14 @@ struct ErrorEnvelope {
 
 /// What a body says of a failure, if it is in the gateway's own envelope.
 pub(super) fn error_of(answer: &Answer) -> Option<GatewayError> {
-    serde_json::from_slice::<ErrorEnvelope>(&answer.body).map(|envelope| envelope.error).ok()
+    json::object::<ErrorEnvelope>(&answer.body).map(|envelope| envelope.error).ok()
 }
 
 impl Answer {
     /// What this answer to `request` means.
     pub fn outcome(&self, request: &ChargeRequest) -> Outcome {
         if self.status == 200 {
-            return match serde_json::from_slice::<PaymentIntent>(&self.body) {
+            return match json::object::<PaymentIntent>(&self.body) {
                 Ok(intent) => intent.outcome(request),
                 Err(_) => Situation::AnswerUnreadable.plain(),
             };

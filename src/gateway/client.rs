@@ -20,7 +20,7 @@ use super::{
     breaker::Breaker,
     classify::{Answer, PaymentIntent, Situation},
 };
-use crate::config::GatewayClientArgs;
+use crate::{config::GatewayClientArgs, wire::json};
 
 /// Longest answer that is read. One object has about 2 KiB; a full page of a list has 100 of them, with charges and with
 /// whatever notes others made.
@@ -128,7 +128,7 @@ impl GatewayClient {
         let asked = [("query", query.as_str()), ("limit", "100"), ("expand[]", "data.latest_charge")];
         let ask = self.http.get(&self.search_url).bearer_auth(&self.bearer).query(&asked).timeout(timeout);
         let answer = exchange(ask).await.map_err(|situation| situation.sentence().to_owned())?;
-        match serde_json::from_slice::<SearchResult>(&answer.body) {
+        match json::object::<SearchResult>(&answer.body) {
             Ok(found) if answer.status == 200 => Ok(found.data),
             _ => Err(format!("the gateway's search answered {}", answer.status)),
         }
@@ -149,7 +149,7 @@ impl GatewayClient {
             Ok(answer) => answer,
             Err(situation) => return Lookup::Unreachable { why: situation.sentence().to_owned() },
         };
-        match (answer.status, serde_json::from_slice::<PaymentIntent>(&answer.body)) {
+        match (answer.status, json::object::<PaymentIntent>(&answer.body)) {
             (200, Ok(intent)) if intent.metadata.get(KEY_METADATA) == Some(&request.key) => {
                 Lookup::Found(intent.outcome(request))
             }

@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use super::{classify::is_id, client::KEY_METADATA};
+use crate::wire::json::{self, Object};
 
 /// An event, as far as it leads somewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct GatewayEvent {
 struct Envelope {
     id: String,
     r#type: String,
-    data: Data,
+    data: Object<Data>,
 }
 
 #[derive(Deserialize)]
@@ -34,7 +35,7 @@ struct Data {
 impl GatewayEvent {
     /// `None` is no event of this dialect.
     pub fn read(body: &[u8]) -> Option<Self> {
-        let Envelope { id, r#type: kind, data: Data { object } } = serde_json::from_slice(body).ok()?;
+        let Envelope { id, r#type: kind, data: Object(Data { object }) } = json::object(body).ok()?;
         if !is_id(&id) || !is_id(&kind) {
             return None;
         }
@@ -90,6 +91,8 @@ mod tests {
             "",
             "[]",
             r#"{"id":"evt_1"}"#,
+            r#"["evt_1","k",{"object":{}}]"#,
+            r#"{"id":"evt_1","type":"k","data":[{}]}"#,
             r#"{"id":"","type":"k","data":{"object":{}}}"#,
             r#"{"id":"e","type":"k","data":{}}"#,
         ] {

@@ -33,7 +33,7 @@ pub(super) async fn create(
     request: Request,
 ) -> Response {
     let began = Instant::now();
-    let read = door::read_keyed(&door, request, Operation::CreateCharge).await;
+    let read = door::read_keyed(&door, request, Operation::CreateCharge, "/v1/charges").await;
     let attempt = read.map(|Read { scope, fingerprints, body }| {
         let wanted = Wanted::Charge(body);
         Attempt { scope, fingerprints, wanted, request_id }

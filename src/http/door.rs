@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::{
     body::Body,
     extract::Request,
-    http::{HeaderMap, Uri, header},
+    http::{HeaderMap, header},
 };
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -45,11 +45,12 @@ pub(super) struct Read<T> {
     pub(super) body: T,
 }
 
-/// Reads a keyed POST.
+/// Reads a keyed POST. `path`: the one spelling of where it was sent, which its retry may spell otherwise.
 pub(super) async fn read_keyed<T: TypedBody>(
     door: &Door,
     request: Request,
     operation: Operation,
+    path: &str,
 ) -> Result<Read<T>, Problem> {
     let (parts, body) = request.into_parts();
     // Taken first and judged in its turn: a connection with an unread body is closed, and the answer may be lost with it.
@@ -58,7 +59,7 @@ pub(super) async fn read_keyed<T: TypedBody>(
     let body = body?;
     let key = key(&parts.headers)?;
     let body = T::read(parse(&parts.headers, &body)?).map_err(Problem::invalid)?;
-    let fingerprints = fingerprints(parts.method.as_str(), &parts.uri, &body)?;
+    let fingerprints = fingerprints(parts.method.as_str(), path, &body)?;
     Ok(Read { scope: Scope { customer, operation, key }, fingerprints, body })
 }
 
@@ -165,8 +166,8 @@ fn is_json(media_type: &str) -> bool {
         })
 }
 
-fn fingerprints(method: &str, uri: &Uri, body: &impl TypedBody) -> Result<Fingerprints, Problem> {
+fn fingerprints(method: &str, path: &str, body: &impl TypedBody) -> Result<Fingerprints, Problem> {
     let canonical_body = body.canonical().map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     // No query parameter means anything on this route, so none is significant.
-    Ok(Fingerprints::of(Compared { method, path: uri.path(), query: "", canonical_body: &canonical_body }))
+    Ok(Fingerprints::of(Compared { method, path, query: "", canonical_body: &canonical_body }))
 }

@@ -34,7 +34,7 @@ pub(super) async fn create(
     request: Request,
 ) -> Response {
     let began = Instant::now();
-    let read = door::read_keyed(&door, request, Operation::CreateOrder).await;
+    let read = door::read_keyed(&door, request, Operation::CreateOrder, "/v1/orders").await;
     let attempt = read.map(|Read { scope, fingerprints, body }| {
         let wanted = Wanted::Order(body);
         Attempt { scope, fingerprints, wanted, request_id }
@@ -51,7 +51,7 @@ pub(super) async fn show(
 ) -> Response {
     let found = async {
         let customer = door::reader(&door, &headers)?;
-        own(&door, customer, id.ok().map(|Path(id)| id)).await
+        own(&door, customer, id_in(id)).await
     };
     reply::shown(found.await.map(|order| reply::json(&shown(&order), request_id)), request_id)
 }
@@ -72,9 +72,18 @@ pub(super) async fn list(
     reply::shown(listed.await, request_id)
 }
 
+/// The order that a path names, if that is the name of one.
+pub(super) fn id_in(path: Result<Path<String>, PathRejection>) -> Option<OrderId> {
+    path.ok().and_then(|Path(id)| id.parse().ok())
+}
+
 /// The order of this id, if it is this customer's.
-pub(super) async fn own(door: &Door, customer: CustomerId, id: Option<String>) -> Result<StoredOrder, reply::NotShown> {
-    let found = match id.and_then(|id| id.parse::<OrderId>().ok()) {
+pub(super) async fn own(
+    door: &Door,
+    customer: CustomerId,
+    id: Option<OrderId>,
+) -> Result<StoredOrder, reply::NotShown> {
+    let found = match id {
         Some(id) => store::find(&door.checkout.pool, customer, id).await?,
         None => None,
     };

@@ -1,11 +1,11 @@
 //! Lists, page by page: `?limit=&starting_after=`. Newest first, and from behind an id rather than from a number on, so that
 //! what is added meanwhile moves nothing.
 
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr};
 
 use serde::Serialize;
 
-use crate::wire::{json::FieldError, problem::Problem};
+use crate::wire::{card_number::holds_card_number, json::FieldError, problem::Problem};
 
 /// Entries of a page when nobody says how many.
 pub(super) const LIMIT_DEFAULT: usize = 20;
@@ -38,7 +38,9 @@ impl<Id: FromStr> Page<Id> {
             let fault = match &*name {
                 "limit" if limit.is_some() => Some("is there twice".to_owned()),
                 "limit" => {
-                    limit = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+                    // One spelling per number: `05` and `+5` are none.
+                    let read = value.parse().ok().filter(|limit: &usize| limit.to_string() == value);
+                    limit = read.filter(|limit| (1..=LIMIT_MAX).contains(limit));
                     limit.is_none().then(|| format!("must be a whole number from 1 to {LIMIT_MAX}"))
                 }
                 "starting_after" if after.is_some() => Some("is there twice".to_owned()),
@@ -48,7 +50,7 @@ impl<Id: FromStr> Page<Id> {
                 }
                 _ => Some("is not a parameter of this list".to_owned()),
             };
-            errors.extend(fault.map(|detail| FieldError { pointer: name.into_owned(), detail }));
+            errors.extend(fault.map(|detail| FieldError { pointer: told(name), detail }));
         }
         if errors.is_empty() {
             Ok(Self { limit: limit.unwrap_or(LIMIT_DEFAULT), after })
@@ -76,6 +78,11 @@ impl<Id: FromStr> Page<Id> {
     }
 }
 
+/// A parameter's name as it may be told, in the answer and by whoever logs it: not one that is a card number.
+fn told(name: Cow<'_, str>) -> String {
+    if name.is_empty() || holds_card_number(&name) { "?".to_owned() } else { name.into_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,10 +100,14 @@ mod tests {
             ("limit=0", "limit"),
             ("limit=101", "limit"),
             ("limit=", "limit"),
+            ("limit=05", "limit"),
+            ("limit=%2B5", "limit"),
             ("limit=1&limit=1", "limit"),
             ("starting_after=x", "starting_after"),
             ("starting_after=1&starting_after=1", "starting_after"),
             ("ending_before=1", "ending_before"),
+            ("=1", "?"),
+            ("4242424242424242=1", "?"),
         ] {
             assert_eq!(read(query), Err(vec![wrong.to_owned()]), "{query}");
         }

@@ -31,7 +31,7 @@ use crate::{
     },
     wire::{
         problem::{Code, Problem},
-        refund::RefundBody,
+        refund::{self, RefundBody},
     },
 };
 
@@ -44,7 +44,9 @@ pub(super) async fn create(
 ) -> Response {
     let began = Instant::now();
     let attempt = async {
-        let read: Read<RefundRequest> = door::read_keyed(&door, request, Operation::RefundOrder).await?;
+        let id = orders::id_in(id);
+        let path = id.map(refund::list_location).unwrap_or_default();
+        let read: Read<RefundRequest> = door::read_keyed(&door, request, Operation::RefundOrder, &path).await?;
         let order = refunded_order(&door, read.scope.customer, id).await?;
         Ok(attempt(read, &order, request_id)?)
     };
@@ -59,9 +61,9 @@ pub(super) async fn create(
 async fn refunded_order(
     door: &Door,
     customer: CustomerId,
-    id: Result<Path<String>, PathRejection>,
+    id: Option<OrderId>,
 ) -> Result<StoredOrder, reply::NotShown> {
-    let order = orders::own(door, customer, id.ok().map(|Path(id)| id)).await;
+    let order = orders::own(door, customer, id).await;
     if order.is_err() {
         door::one_more_read(door, customer)?;
     }
@@ -113,7 +115,7 @@ pub(super) async fn list(
     let listed = async {
         let customer = door::reader(&door, &headers)?;
         let page = Page::<RefundId>::read(query.as_deref())?;
-        let order = orders::own(&door, customer, id.ok().map(|Path(id)| id)).await?;
+        let order = orders::own(&door, customer, orders::id_in(id)).await?;
         let refunds = store::list(&door.checkout.pool, OrderId(order.id), page.after, page.rows()).await?;
         Ok(reply::json(&page.list(&refunds, |refund| RefundId(refund.id), shown), request_id))
     };

@@ -3,10 +3,12 @@
 //! A parser that takes the last of two `total`s, where a proxy or a log took the first, lets two parties read two amounts
 //! in one request. So duplicate fields are refused, as are invalid UTF-8, NUL, and nesting that only an attack needs.
 
-use std::fmt;
+use std::{fmt, marker::PhantomData};
 
 use serde::Serialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer,
+};
 use serde_json::{Map, Value};
 
 use super::card_number;
@@ -114,6 +116,36 @@ impl<'de> Visitor<'de> for Strict {
 /// PostgreSQL's text cannot hold it, and nobody types it.
 fn without_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
     if text.contains('\0') { Err(E::custom("a string contains NUL")) } else { Ok(()) }
+}
+
+/// Reads what must be an object. Left alone, serde also reads the fields of a struct off a list, in their order: two documents
+/// of one meaning, and the other one is nobody's dialect.
+pub fn object<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(bytes).map(|Object(object)| object)
+}
+
+/// A part of a document that must be an object, as [`object`] is for the whole.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(AnObject(PhantomData))
+    }
+}
+
+struct AnObject<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for AnObject<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+    }
 }
 
 /// A body as its operation knows it: read strictly from JSON, and written in the one canonical form that is fingerprinted.
@@ -271,6 +303,18 @@ mod tests {
             assert!(parse_strict(bytes).is_err(), "{}", bytes.escape_ascii());
         }
         assert!(parse_strict(deepest.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn an_object_is_not_read_off_a_list() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Named {
+            id: u8,
+        }
+        assert_eq!(object::<Named>(br#"{"id":1,"more":[]}"#).unwrap(), Named { id: 1 });
+        for text in ["[1]", "[[1]]", "1", "null", r#"{"id":1,"id":1}"#, r#"{"id":1} x"#, "{}"] {
+            assert!(object::<Named>(text.as_bytes()).is_err(), "{text}");
+        }
     }
 
     #[test]

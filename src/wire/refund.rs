@@ -25,7 +25,12 @@ pub struct RefundBody<'a> {
     pub request_id: Option<RequestId>,
 }
 
+/// Where the refunds of an order are found, and asked for.
+pub fn list_location(order: OrderId) -> String {
+    format!("/v1/orders/{order}/refunds")
+}
+
 /// Where a refund is found.
 pub fn location(order: OrderId, id: RefundId) -> String {
-    format!("/v1/orders/{order}/refunds/{id}")
+    format!("{}/{id}", list_location(order))
 }

@@ -7,9 +7,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{GatewayClient, KEY_METADATA, exchange};
-use crate::gateway::{
-    Listed, ListedIntent,
-    classify::{PaymentIntent, is_id},
+use crate::{
+    gateway::{
+        Listed, ListedIntent,
+        classify::{PaymentIntent, is_id},
+    },
+    wire::json,
 };
 
 /// The most that the gateway gives at once.
@@ -44,7 +47,7 @@ impl GatewayClient {
             Ok(answer) => answer,
             Err(situation) => return Listed::Unreachable { why: situation.sentence().to_owned() },
         };
-        match serde_json::from_slice::<List>(&answer.body) {
+        match json::object::<List>(&answer.body) {
             // A page with a name that leads nowhere would end the paging early.
             Ok(list) if answer.status == 200 && list.data.iter().all(|intent| is_id(&intent.id)) => {
                 Listed::Page { intents: list.data.into_iter().map(listed).collect(), has_more: list.has_more }

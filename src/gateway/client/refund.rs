@@ -8,9 +8,12 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{GatewayClient, exchange, is_in_order};
-use crate::gateway::{
-    ALREADY_REFUNDED, Lookup, Outcome, RefundRequest,
-    classify::{Answer, Situation, error_of, is_id},
+use crate::{
+    gateway::{
+        ALREADY_REFUNDED, Lookup, Outcome, RefundRequest,
+        classify::{Answer, Situation, error_of, is_id},
+    },
+    wire::json,
 };
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +81,7 @@ impl GatewayClient {
             asked.extend(after.map(|id| ("starting_after", id)));
             let ask = self.http.get(&self.refunds_url).bearer_auth(&self.bearer).query(&asked);
             let answer = exchange(ask).await.map_err(|situation| situation.sentence().to_owned())?;
-            let list = match serde_json::from_slice::<List>(&answer.body) {
+            let list = match json::object::<List>(&answer.body) {
                 Ok(list) if answer.status == 200 => list,
                 _ => return Err(format!("the gateway's list of refunds answered {}", answer.status)),
             };
@@ -112,7 +115,7 @@ fn form(request: &RefundRequest) -> String {
 
 fn outcome(answer: &Answer, request: &RefundRequest) -> Outcome {
     if answer.status == 200 {
-        return match serde_json::from_slice::<Refund>(&answer.body) {
+        return match json::object::<Refund>(&answer.body) {
             Ok(refund) => refund.outcome(request),
             Err(_) => Situation::AnswerUnreadable.plain(),
         };

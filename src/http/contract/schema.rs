@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    customers::request::{EMAIL_LENGTH_MAX, HOST_LABEL_LENGTH_MAX},
+    customers::request::{EMAIL_LENGTH_MAX, EMAIL_NAME_LENGTH_MAX, HOST_LABEL_LENGTH_MAX},
     http::paging::LIMIT_MAX,
     idempotency::key::{KEY_LENGTH_MAX, Operation},
     money::{AMOUNT_MINOR_MAX, Currency},
@@ -107,9 +107,10 @@ fn email_request() -> Value {
 
 /// Said as what is checked. `format: email` is another set, which differs from one validator to the next.
 fn address() -> Value {
-    let label = format!("[A-Za-z0-9-]{{1,{HOST_LABEL_LENGTH_MAX}}}");
+    let name = format!(r"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~.\-]{{1,{EMAIL_NAME_LENGTH_MAX}}}");
+    let label = format!("[A-Za-z0-9]([A-Za-z0-9-]{{0,{}}}[A-Za-z0-9])?", HOST_LABEL_LENGTH_MAX - 2);
     json!({
-        "type": "string", "maxLength": EMAIL_LENGTH_MAX, "pattern": format!(r"^[!-?A-~]+@{label}(\.{label})+$"),
+        "type": "string", "maxLength": EMAIL_LENGTH_MAX, "pattern": format!(r"^{name}@{label}(\.{label})+$"),
         "description": "An e-mail address. Whether anybody reads it only a mail can tell.",
     })
 }
@@ -321,7 +322,7 @@ fn field_error() -> Value {
         "One thing that is wrong with a request.",
         &["pointer", "detail"],
         json!({
-            "pointer": {"type": "string", "description": "A JSON pointer (RFC 6901) into the body, or the name of a query parameter."},
+            "pointer": {"type": "string", "description": "A JSON pointer (RFC 6901) into the body, or the name of a query parameter: ? where it has none that may be told."},
             "detail": {"type": "string"},
         }),
     )

@@ -38,7 +38,7 @@ pub(crate) fn media_types(route: &Route) -> Vec<Row> {
     rows.push(refused("a form", form));
     for (name, coding) in [("chunks of gzip", "gzip, chunked"), ("chunks in chunks", "chunked, chunked")] {
         let request = route.request().with("Transfer-Encoding", coding).framing(Framing::AsTold);
-        rows.push(refused(name, request.body(in_one_chunk(&route.good_body.to_string()))));
+        rows.push(refused(name, request.body(in_one_chunk(&route.good_body().to_string()))));
     }
     rows
 }
@@ -50,10 +50,12 @@ pub(crate) fn in_one_chunk(body: &str) -> String {
 /// Bytes that are no document, or more than one, or one with two meanings.
 pub(crate) fn documents(route: &Route) -> Vec<Row> {
     let refused = |(name, body): (String, Vec<u8>)| route.request().body(body).gets(name, 400, "malformed_json");
-    texts(&route.good_body.to_string())
+    texts(&route.good_body().to_string())
         .into_iter()
+        // The gateway's own: what nobody reads of its event may be there twice.
+        .filter(|(name, _)| !(route.is_signed() && *name == "a field twice"))
         .map(|(name, text)| (name.to_owned(), text.into_bytes()))
-        .chain(encodings(&route.good_body).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)))
+        .chain(encodings(&route.good_body()).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)))
         .chain(
             numbers().into_iter().map(|number| (format!("the number {number}"), format!("{{\"a\":{number}}}").into())),
         )

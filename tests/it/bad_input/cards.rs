@@ -14,7 +14,6 @@ pub(crate) fn rows(route: &Route) -> Vec<Row> {
         refused("a card as the payment method", "/payment_method", &format!("\"{CARD}\"")),
         refused("a card in the payment method", "/payment_method", &format!("\"pm_{CARD}\"")),
         refused("a card in the reference", "/client_reference", &format!("\"my card is {CARD}\"")),
-        refused("a card as an sku", "/items/0/sku", &format!("\"{CARD}\"")),
         refused("a card in an unknown field", "/card", &nested),
         refused("a card in a list", "/cards", &format!("[[\"{CARD}\"]]")),
         refused("a card as a name", &format!("/{CARD}"), "1"),
@@ -82,5 +81,10 @@ pub(crate) fn rows(route: &Route) -> Vec<Row> {
             .gets("a card in a path", 405, "method_not_allowed")
             .secret(CARD),
     );
+    match route.id() {
+        "createOrder" => rows.push(refused("a card as an sku", "/items/0/sku", &format!("\"{CARD}\""))),
+        "setEmail" => rows.push(refused("a card as an address", "/email", &format!("\"{CARD}@example.org\""))),
+        _ => {}
+    }
     rows
 }

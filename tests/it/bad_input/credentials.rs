@@ -1,5 +1,6 @@
 //! Credentials that are none. All of them get the same 401.
 
+use checkout::http::contract::Auth;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
@@ -79,6 +80,14 @@ pub(crate) fn rows(route: &Route) -> Vec<Row> {
         ("no credential and no key", anonymous().without("Idempotency-Key")),
     ];
     rows.extend(elsewhere.map(|(name, request)| request.gets(name, 401, "unauthenticated")));
+    rows.push(match route.declared.auth {
+        // What is the house's is not there for anybody else.
+        Auth::Operator => {
+            let of_customer = format!("Bearer {}", claiming("sub", "42".into()));
+            route.request().set(AUTHORIZATION, of_customer).gets("a customer's token", 404, "not_found")
+        }
+        _ => refused("the operator's token", format!("Bearer {}", claiming("sub", "operator".into())).as_bytes()),
+    });
     rows
 }
 
@@ -107,7 +116,6 @@ fn tokens(good: &str) -> Vec<(&'static str, String)> {
         ("a token for a name", claiming("sub", "alice".into())),
         ("a token for a number", claiming("sub", 42.into())),
         ("a token for a list", claiming("sub", json!(["42", "7"]))),
-        ("the operator's token", claiming("sub", "operator".into())),
         (
             "a token signed with another secret",
             token(Algorithm::HS256, "another-secret-of-32-characters!", &of_customer_42()),

@@ -1,38 +1,91 @@
 //! A row of the tables: a request that is wrong in one place, and what it gets.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use checkout::http::contract::{self, Auth, ROUTES};
 use serde_json::Value;
 
-use crate::support::fresh_key;
+use crate::support::{CUSTOMER, Shop, WEBHOOK_SECRET, fresh_key, sign};
 
-/// A route that takes a body, and a request to it that is good. The tables that fit every route are made for one of these.
+/// Where the gateway's signature stands.
+pub(crate) const SIGNATURE: &str = "Stripe-Signature";
+
+/// A route, and a request to it that is good. The tables that fit every route of a kind are made for one of these.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
-    pub(crate) method: &'static str,
+    pub(crate) declared: &'static contract::Route,
     pub(crate) target: String,
-    pub(crate) good_body: Value,
-    pub(crate) good_status: u16,
+    /// What it takes, if it takes a body.
+    takes: Option<Value>,
     pub(crate) host: String,
     pub(crate) token: String,
 }
 
 impl Route {
+    /// The route of this name in the contract.
+    pub(crate) fn of(shop: &Shop, id: &str, target: String, takes: Option<Value>) -> Self {
+        let declared = ROUTES.iter().find(|route| route.id == id).expect("a route");
+        assert_eq!(declared.request.is_some(), takes.is_some(), "{id}");
+        let token = if declared.auth == Auth::Operator { shop.operator_token() } else { shop.token(CUSTOMER) };
+        Self { declared, target, takes, host: shop.api_url.trim_start_matches("http://").to_owned(), token }
+    }
+
+    pub(crate) fn id(&self) -> &'static str {
+        self.declared.id
+    }
+
+    pub(crate) fn method(&self) -> &'static str {
+        self.declared.method.name()
+    }
+
+    pub(crate) fn is_signed(&self) -> bool {
+        self.declared.auth == Auth::Signature
+    }
+
+    pub(crate) fn good_status(&self) -> u16 {
+        self.declared.success.status
+    }
+
+    /// What it takes; an event has a name of its own every time.
+    pub(crate) fn good_body(&self) -> Value {
+        let mut body = self.takes.clone().expect("a route that takes a body");
+        if self.is_signed() {
+            body["id"] = format!("evt_{}", fresh_key()).into();
+        }
+        body
+    }
+
+    /// What is answered to a body that is another one than the client meant to send.
+    pub(crate) fn not_as_meant(&self) -> &'static str {
+        if self.is_signed() { "webhook_signature_invalid" } else { "malformed_json" }
+    }
+
     /// A good request under a fresh key.
     pub(crate) fn request(&self) -> Request {
         self.request_under(&fresh_key())
     }
 
     pub(crate) fn request_under(&self, key: &str) -> Request {
-        Request {
+        let mut request = Request {
             key: key.to_owned(),
-            method: self.method.to_owned(),
+            method: self.method().to_owned(),
             target: self.target.clone(),
             headers: vec![("Host".to_owned(), self.host.clone().into_bytes())],
-            body: self.good_body.to_string().into_bytes(),
-            framing: Framing::Length,
+            body: Vec::new(),
+            framing: Framing::AsTold,
+            signed: self.is_signed(),
+        };
+        if !self.is_signed() {
+            request = request.with("Authorization", format!("Bearer {}", self.token));
         }
-        .with("Authorization", format!("Bearer {}", self.token))
-        .with("Idempotency-Key", key)
-        .with("Content-Type", "application/json")
+        if self.declared.is_keyed() {
+            request = request.with("Idempotency-Key", key);
+        }
+        if self.takes.is_some() {
+            let body = self.good_body().to_string();
+            request = request.with("Content-Type", "application/json").framing(Framing::Length).body(body);
+        }
+        request
     }
 }
 
@@ -54,6 +107,8 @@ pub(crate) struct Request {
     headers: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
     framing: Framing,
+    /// Whatever the body is in the end, the gateway signs it.
+    signed: bool,
 }
 
 impl Request {
@@ -97,6 +152,21 @@ impl Request {
         self
     }
 
+    /// The body.
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+
+    pub(crate) fn unsigned(mut self) -> Self {
+        self.signed = false;
+        self
+    }
+
+    /// Header lines as they are sent.
+    pub(crate) fn lines(&self) -> usize {
+        self.headers.len() + usize::from(self.signed) + usize::from(self.framing != Framing::AsTold)
+    }
+
     /// Sets a field of the body, named by a JSON pointer, to exactly this JSON text.
     pub(crate) fn field(self, pointer: &str, json: &str) -> Self {
         const HERE: &str = "\u{1}here";
@@ -122,6 +192,9 @@ impl Request {
         for (name, value) in &self.headers {
             bytes.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
         }
+        if self.signed {
+            bytes.extend(format!("{SIGNATURE}: {}\r\n", signature(WEBHOOK_SECRET, 0, &self.body)).bytes());
+        }
         match self.framing {
             Framing::Length => bytes.extend(format!("Content-Length: {}\r\n\r\n", self.body.len()).bytes()),
             Framing::Chunked => bytes.extend(b"Transfer-Encoding: chunked\r\n\r\n"),
@@ -144,6 +217,12 @@ impl Request {
     }
 }
 
+/// The gateway's signature of a body, made so many seconds from now.
+pub(crate) fn signature(secret: &str, from_now_s: i64, body: &[u8]) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time since 1970").as_secs();
+    sign(secret, i64::try_from(now).expect("seconds") + from_now_s, body)
+}
+
 /// What must be true of the connection afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
@@ -163,7 +242,7 @@ pub(crate) struct Row {
     /// Empty: refused before anything of ours saw it, so without a problem.
     pub(crate) code: &'static str,
     /// A header that must be there, and its value.
-    pub(crate) header: Option<(&'static str, &'static str)>,
+    pub(crate) header: Option<(&'static str, String)>,
     /// Where the first invalid field is.
     pub(crate) pointer: Option<String>,
     /// Words of the request that nobody may find anywhere afterwards.
@@ -193,8 +272,8 @@ impl Row {
         Self { pointer: Some(pointer.into()), ..self }
     }
 
-    pub(crate) fn header(self, name: &'static str, value: &'static str) -> Self {
-        Self { header: Some((name, value)), ..self }
+    pub(crate) fn header(self, name: &'static str, value: impl Into<String>) -> Self {
+        Self { header: Some((name, value.into())), ..self }
     }
 
     pub(crate) fn secret(self, words: &'static str) -> Self {

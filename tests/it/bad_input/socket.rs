@@ -8,8 +8,13 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Generous: it only bounds a hang.
+/// Generous: it only bounds a hang, also that of a server which goes on and on without an end.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What comes of this within our patience.
+async fn in_time<T>(awaited: &str, what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.unwrap_or_else(|_| panic!("{awaited} does not come"))
+}
 
 /// An answer as it came.
 #[derive(Debug)]
@@ -51,22 +56,26 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) async fn open(host: &str) -> Self {
-        Self { stream: TcpStream::connect(host).await.expect("a connection"), unread: Vec::new() }
+        let stream = in_time("a connection", TcpStream::connect(host)).await.expect("a connection");
+        Self { stream, unread: Vec::new() }
     }
 
     /// Sends what the other side takes: it may refuse and close in the middle.
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
-        let _closed_while_we_send =
-            tokio::time::timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("it reads or closes");
+        let _closed_while_we_send = in_time("its reading", self.stream.write_all(bytes)).await;
     }
 
     /// We have said everything.
     pub(crate) async fn finish(&mut self) {
-        let _closed_already = self.stream.shutdown().await;
+        let _closed_already = in_time("our end", self.stream.shutdown()).await;
     }
 
     /// The next answer, `100 Continue` aside. `None`: the connection ended without one.
     pub(crate) async fn answer(&mut self) -> Option<Heard> {
+        in_time("an answer", self.next_answer()).await
+    }
+
+    async fn next_answer(&mut self) -> Option<Heard> {
         loop {
             let head_length = loop {
                 match self.unread.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -89,7 +98,11 @@ impl Socket {
     }
 
     /// Whether the other side has closed, or does so over what is left of what we said; if not, it answers one more request.
-    pub(crate) async fn ends(mut self) -> bool {
+    pub(crate) async fn ends(self) -> bool {
+        in_time("the end", self.ends_sometime()).await
+    }
+
+    async fn ends_sometime(mut self) -> bool {
         self.send(b"GET /livez HTTP/1.1\r\nHost: shop\r\n\r\n").await;
         while let Some(heard) = self.answer().await {
             if heard.text() == "alive\n" {
@@ -118,8 +131,7 @@ impl Socket {
     }
 
     async fn more(&mut self) -> Option<()> {
-        let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.unread)).await.expect("an answer");
-        matches!(read, Ok(1..)).then_some(())
+        matches!(self.stream.read_buf(&mut self.unread).await, Ok(1..)).then_some(())
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     row::{Framing, Request, Route, Row},
 };
 
-/// An order of somebody else's, hidden behind the first request.
+/// A good request, hidden behind the first request.
 fn smuggled(route: &Route) -> String {
     String::from_utf8(route.request_under("smuggled").bytes()).expect("text")
 }
@@ -17,7 +17,7 @@ fn in_chunks(request: Request, body: impl AsRef<[u8]>) -> Request {
 
 /// Lengths and codings that contradict each other.
 pub(crate) fn framings(route: &Route) -> Vec<Row> {
-    let good = route.good_body.to_string();
+    let good = route.good_body().to_string();
     let (length, chunk) = (good.len().to_string(), in_one_chunk(&good));
     let coded = |coding: &str| route.request().with("Transfer-Encoding", coding).framing(Framing::AsTold).body(&chunk);
     let lengths = |one: &str, other: &str| {
@@ -27,13 +27,13 @@ pub(crate) fn framings(route: &Route) -> Vec<Row> {
     let mut rows = vec![
         lengths(&length, "0").gets("two lengths", 400, "").closed(),
         lengths("0", &length).gets("two lengths, the other way round", 400, "").closed(),
-        // By its length the first request ends early, and an order is hidden behind it; by its coding it is empty.
+        // By its length the first request ends early, and another is hidden behind it; by its coding it is empty.
         in_chunks(route.request().with("Content-Length", "5"), format!("0\r\n\r\n{}", smuggled(route)))
-            .gets("a length and a coding", 400, "malformed_json")
+            .gets("a length and a coding", 400, route.not_as_meant())
             .closed(),
         in_chunks(route.request(), format!("0\r\n\r\n{}", smuggled(route)))
             .with("Content-Length", "5")
-            .gets("a coding and a length", 400, "malformed_json")
+            .gets("a coding and a length", 400, route.not_as_meant())
             .closed(),
     ];
     for coding in ["xchunked", "identity", "gzip", "chunked, gzip", "\"chunked\"", "chunked;q=1", "", "chunked\u{b}"] {
@@ -64,7 +64,11 @@ pub(crate) fn heads(route: &Route) -> Vec<Row> {
         assert!(good.contains(from), "{from}");
         bad(name, good.replacen(from, to, 1).into_bytes())
     };
-    let many = |count: usize| (0..count).fold(route.request(), |request, n| request.with(&format!("X-{n}"), "1"));
+    let many = |count: usize| {
+        let request = route.request();
+        (request.lines()..count).fold(request, |request, n| request.with(&format!("X-{n}"), "1"))
+    };
+    let (method, target) = (route.method(), route.target.as_str());
     let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: shop\r\n\r\n").into_bytes();
     vec![
         changed("NUL in a header", "Host: ", "X: a\0b\r\nHost: "),
@@ -76,21 +80,21 @@ pub(crate) fn heads(route: &Route) -> Vec<Row> {
         changed("a bare CR in a header", "Host: ", "X: a\rb\r\nHost: "),
         changed("a bare CR at the end of a line", "HTTP/1.1\r\n", "HTTP/1.1\r"),
         changed("a space before the first header", "HTTP/1.1\r\n", "HTTP/1.1\r\n "),
-        changed("two spaces in the first line", "POST /", "POST  /"),
-        changed("no target", "POST /v1/orders ", "POST "),
-        changed("a method that is none", "POST", "PO(ST"),
-        changed("NUL in the target", "/v1/orders", "/v1/orders\0"),
-        changed("a space in the target", "/v1/orders", "/v1/or ders"),
+        changed("two spaces in the first line", &format!("{method} /"), &format!("{method}  /")),
+        changed("no target", &format!("{method} {target} "), &format!("{method} ")),
+        changed("a method that is none", method, &format!("{method}(")),
+        changed("NUL in the target", target, &format!("{target}\0")),
+        changed("a space in the target", "/v1/", "/v1 /"),
         changed("HTTP/1.2", "HTTP/1.1", "HTTP/1.2"),
         changed("HTTP/3.0", "HTTP/1.1", "HTTP/3.0"),
         changed("no version", " HTTP/1.1", ""),
         changed("another protocol", "HTTP/1.1", "RTSP/1.0"),
-        bad("HTTP/0.9", b"GET /v1/orders\r\n\r\n".to_vec()),
+        bad("HTTP/0.9", format!("{method} {target}\r\n\r\n").into_bytes()),
         bad("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec()),
         bad("nonsense", b"\x00\x01\x02\x03\r\n\r\n".to_vec()),
         bad("a mail", b"EHLO shop\r\nMAIL FROM:<a@b>\r\n\r\n".to_vec()),
         Row::of("the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), 0, "").closed(),
-        Row::of("101 headers", many(96).bytes(), 431, "").closed(),
+        Row::of("101 headers", many(101).bytes(), 431, "").closed(),
         Row::of("a header of 65 KiB", route.request().with("X-Long", "a".repeat(65 * 1024)).bytes(), 431, "").closed(),
         Row::of("a target of 70,000 characters", get(&format!("/{}", "a".repeat(70_000))), 431, "").closed(),
         Row::of("half a head", good.as_bytes()[..40].to_vec(), 0, "").finished(),

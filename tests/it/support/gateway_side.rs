@@ -135,8 +135,9 @@ impl Shop {
 }
 
 /// `Stripe-Signature` of a body.
-pub(crate) fn sign(secret: &str, at_s: i64, body: &str) -> String {
+pub(crate) fn sign(secret: &str, at_s: i64, body: impl AsRef<[u8]>) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any key");
-    mac.update(format!("{at_s}.{body}").as_bytes());
+    mac.update(format!("{at_s}.").as_bytes());
+    mac.update(body.as_ref());
     format!("t={at_s},v1={}", hex::encode(mac.finalize().into_bytes()))
 }
