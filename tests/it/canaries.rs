@@ -20,11 +20,17 @@ const E_MAIL: &str = "canary.ada@example.org";
 const GATEWAY_KEY: &str = "sk_test_canary_5d1c0e77";
 const MAIL_KEY: &str = "re_canary_77aa31f0";
 
-/// What a careless client sends: method, target, further header lines, body. `{T}` is its token, `{C}` a card number.
-const CARELESS: [(&str, &str, &str, &str); 22] = [
+/// What a careless client sends: method, target, further header lines, body. `{T}` is its token, `{C}` a card number, `{G}` the
+/// gateway's key and `{W}` its webhook secret.
+const CARELESS: [(&str, &str, &str, &str); 29] = [
     ("POST", "/v1/orders", "Idempotency-Key: {C}", r#"{"items":[]}"#),
     ("POST", "/v1/orders", "Idempotency-Key: \"pay-{C}\"", ORDER),
     ("POST", "/v1/orders", "Idempotency-Key: a\r\nIdempotency-Key: {C}", ORDER),
+    ("POST", "/v1/orders", "Idempotency-Key: {T}", ORDER),
+    ("POST", "/v1/orders", "Idempotency-Key: Bearer {T}", ORDER),
+    ("POST", "/v1/orders", "Idempotency-Key: \"pay:{T}\"", ORDER),
+    ("POST", "/v1/orders", "Idempotency-Key: {G}", ORDER),
+    ("POST", "/v1/orders", "Idempotency-Key: \"{W}\"", ORDER),
     ("POST", "/v1/orders", "X-Card: {C}\r\nCookie: card={C}; token={T}\r\nUser-Agent: {C} {E}", ORDER),
     ("POST", "/v1/orders?card={C}&token={T}&mail={E}&cvv={V}", "Idempotency-Key: b", r#"{"card":"{C}","cvv":"{V}"}"#),
     (
@@ -60,6 +66,8 @@ const CARELESS: [(&str, &str, &str, &str); 22] = [
     ("GET", "/v1/orders/{C}", "X-Nothing: 1", ""),
     ("GET", "/v1/orders/{T}", "X-Nothing: 1", ""),
     ("GET", "/v1/idempotency-keys/orders.create/{D}", "X-Nothing: 1", ""),
+    ("GET", "/v1/idempotency-keys/orders.create/{T}", "X-Nothing: 1", ""),
+    ("GET", "/v1/idempotency-keys/orders.create/{W}", "X-Nothing: 1", ""),
     ("GET", "/v1/idempotency-keys/{E}/{T}", "X-Nothing: 1", ""),
     ("GET", "/{T}/{E}/{D}", "X-Nothing: 1", ""),
     ("GET", "/operator/requests?token={T}", "X-Nothing: 1", ""),
@@ -105,7 +113,8 @@ async fn be_careless(shop: &Shop, token: &str) {
             let filled = |text: &str| {
                 let digits = card.replace(' ', "");
                 let text = text.replace("{C}", card).replace("{D}", &digits).replace("{T}", token);
-                text.replace("{E}", E_MAIL).replace("{V}", CVV).replace("{W}", WEBHOOK_SECRET)
+                let text = text.replace("{E}", E_MAIL).replace("{V}", CVV);
+                text.replace("{G}", GATEWAY_KEY).replace("{W}", WEBHOOK_SECRET)
             };
             let authorization = if headers.contains("Authorization") {
                 String::new()
@@ -114,13 +123,12 @@ async fn be_careless(shop: &Shop, token: &str) {
             };
             let media_type = if headers.contains("Content-Type") { "" } else { "Content-Type: application/json\r\n" };
             let (target, body) = (filled(target).replace(' ', "-"), filled(body));
-            // Keys of four letters are nobody's: each round has its own.
+            // Keys of one letter are nobody's: each round has its own.
+            let is_a_canary =
+                |headers: &str| ["{C}", "{T}", "{G}", "{W}"].iter().any(|canary| headers.contains(canary));
             let headers = filled(headers).replace(
                 "Idempotency-Key: ",
-                &format!(
-                    "Idempotency-Key: {}",
-                    if headers.contains("{C}") { "" } else { ["w", "x", "y", "z"][serial] }
-                ),
+                &format!("Idempotency-Key: {}", if is_a_canary(headers) { "" } else { ["w", "x", "y", "z"][serial] }),
             );
             let answer = send_raw(
                 shop,

@@ -303,7 +303,8 @@ const IDEMPOTENCY_KEY: Parameter = parameter(
     "Idempotency-Key",
     In::Header,
     "Names what the customer wants to do: a fresh UUID made when the customer taps, kept, and the same on every retry. Bare \
-     or as an RFC 8941 string: \"k\" and k are the same key. Its answer is replayed for 72 hours, unless the server says otherwise.",
+     or as an RFC 8941 string: \"k\" and k are the same key. Its answer is replayed for 72 hours, unless the server says otherwise. What looks like a card number, \
+     a bearer token or a secret key is refused with idempotency_key_invalid, and not kept.",
     key,
 );
 
