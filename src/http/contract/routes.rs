@@ -270,7 +270,8 @@ const fn text(media_type: &'static str, sentence: &'static str) -> Body {
 }
 
 const OPERATED: &[Code] = &[Code::Unauthenticated, Code::Internal];
-const AUTHENTICATED: &[Code] = &[Code::Unauthenticated, Code::RateLimited, Code::Internal];
+/// Whose own things are kept in the database.
+const AUTHENTICATED: &[Code] = &[Code::Unauthenticated, Code::RateLimited, Code::Internal, Code::Unavailable];
 const BODY: &[Code] = &[
     Code::MalformedJson,
     Code::RequestTimeout,
@@ -288,7 +289,6 @@ const MADE_UNDER_A_KEY: &[Code] = &[
     Code::IdempotencyKeyReused,
     Code::KeyQuotaExceeded,
     Code::GatewayUnavailable,
-    Code::Unavailable,
     Code::Overloaded,
     Code::OutcomeUnknown,
 ];
