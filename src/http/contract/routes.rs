@@ -146,7 +146,8 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/customers/me/email",
         tag: Tag::Customers,
         summary: "Say where receipts are sent",
-        description: "Twice is as good as once: no key is needed, and none is looked at.",
+        description: "Receipts that are made out from now on go there. Twice is as good as once: no key is needed, and none is \
+                      looked at.",
         request: Some(Body::Json { schema: "EmailRequest", example: example::email_request }),
         success: Success { body: Body::Json { schema: "Email", example: example::email }, ..SHOWN },
         problems: &[AUTHENTICATED, BODY],
