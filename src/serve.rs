@@ -69,7 +69,8 @@ impl Limits {
     };
 }
 
-/// Holds the head of a request, which is refused beyond it; bodies have limits of their own.
+/// Holds the head of a request, which is refused beyond it; bodies have limits of their own. What hyper refuses, it answers by
+/// itself and without a body before we hear of it: 400 for what is no HTTP/1.1, 431 for a head that is too large.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Out of file descriptors, most likely: they come back, and a tight loop would not help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

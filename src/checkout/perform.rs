@@ -146,7 +146,10 @@ fn expired(location: String) -> Reply {
 }
 
 fn exceeds_balance(TooMuch { left_minor }: TooMuch) -> Reply {
-    let detail = format!("Of this order {left_minor} can still be given back; refunds under way are counted as given.");
+    let detail = format!(
+        "Of this order {left_minor} can still be refunded, with refunds under way counted as made. Ask for no more than that, or \
+         look at the order again when they are decided."
+    );
     Reply::Problem(Problem::new(Code::RefundExceedsBalance, detail))
 }
 

@@ -1,7 +1,9 @@
 //! The SQL of customers. Setting what is set already changes nothing, not even its time: that is all the idempotency it needs.
 
+use std::collections::HashMap;
+
 use anyhow::Context;
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 
 use crate::{database, ids::CustomerId};
@@ -31,6 +33,15 @@ pub async fn set_email(pool: &PgPool, customer: CustomerId, email: &str) -> anyh
         .context("reading an e-mail address")?;
     tx.commit().await?;
     Ok(set)
+}
+
+/// The addresses of those of these customers who have set one.
+pub async fn emails(tx: &mut PgConnection, customers: &[CustomerId]) -> sqlx::Result<HashMap<CustomerId, String>> {
+    let customers: Vec<i64> = customers.iter().map(|customer| customer.0).collect();
+    let rows = sqlx::query!("SELECT customer_id, email FROM customers WHERE customer_id = ANY($1)", &customers)
+        .fetch_all(tx)
+        .await?;
+    Ok(rows.into_iter().map(|row| (CustomerId(row.customer_id), row.email)).collect())
 }
 
 pub async fn email(pool: &PgPool, customer: CustomerId) -> anyhow::Result<Option<Email>> {

@@ -120,6 +120,27 @@ pub async fn migrate(pool: &PgPool) -> anyhow::Result<()> {
     connection.close().await.context("closing the connection of the migration")
 }
 
+/// Whether this came of a database that cannot be reached or cannot work at this moment, as opposed to one that objects to what
+/// it was asked: the same question may be answered later.
+pub fn is_out_of_reach(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref()).any(out_of_reach)
+}
+
+fn out_of_reach(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
+        sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(refused) => refused.code().is_some_and(|code| is_passing(&code)),
+        _ => false,
+    }
+}
+
+/// By the first two characters of SQLSTATE: the connection, two transactions in each other's way, no room, and the server's being
+/// stopped, started or told to end what it does. And a server that only reads, as after a fail-over, and a lock that was not had.
+fn is_passing(code: &str) -> bool {
+    matches!(code.get(..2), Some("08" | "40" | "53" | "57")) || matches!(code, "25006" | "55P03")
+}
+
 /// The only clock: what the database says it is.
 pub async fn clock(pool: &PgPool) -> sqlx::Result<OffsetDateTime> {
     sqlx::query_scalar!(r#"SELECT db_clock() AS "now!""#).fetch_one(pool).await
@@ -129,4 +150,27 @@ pub async fn clock(pool: &PgPool) -> sqlx::Result<OffsetDateTime> {
 /// waited for the lock would not see the row the other one committed, and both would execute.
 pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_is_gone_is_told_from_one_that_objects() {
+        let gone = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        for error in [gone(), sqlx::Error::PoolTimedOut, sqlx::Error::PoolClosed, sqlx::Error::WorkerCrashed] {
+            let told = error.to_string();
+            assert!(is_out_of_reach(&anyhow::Error::new(error).context("looking for an order")), "{told}");
+        }
+        assert!(!is_out_of_reach(&anyhow::anyhow!("an order in an unknown currency")));
+        assert!(!is_out_of_reach(&sqlx::Error::RowNotFound.into()));
+        // Shutting down, not up yet, timed out, no more connections, deadlock, only reads; no such table, a failed check, no text.
+        for code in ["57P01", "57P03", "57014", "53300", "40P01", "25006", "55P03", "08006"] {
+            assert!(is_passing(code), "{code}");
+        }
+        for code in ["42P01", "23514", "22021", "25001", "5", ""] {
+            assert!(!is_passing(code), "{code}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The two consumers: bookkeeping, whose effect is in our database, and receipts, whose effect is a mail.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::join_all;
 use sqlx::{PgConnection, PgPool};
@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::consume::{Effect, NoEffect, Step};
 use crate::{
     crash_point::crash_point,
-    database,
-    ids::EventId,
+    customers, database,
+    ids::{CustomerId, EventId},
     ledger::{self, posting::Posting},
-    receipts::{self, Found, MailClient, Sending},
+    receipts::{self, Found, Letter, MailClient, Sending, store::Addressed},
     wire::event::{CHARGE_SUCCEEDED, Event, ORDER_CREATED, ORDER_REFUNDED},
 };
 
@@ -84,14 +84,35 @@ impl Receipting {
         Self { pool, mail, send_max, stop }
     }
 
-    async fn send(&self, event: &Event, now: OffsetDateTime) -> Result<Receipt, NoEffect> {
-        let mail = match event.kind.as_str() {
-            ORDER_CREATED => receipts::of_order_created(event.id, &event.payload),
-            ORDER_REFUNDED => receipts::of_order_refunded(event.id, &event.payload),
-            CHARGE_SUCCEEDED => receipts::of_charge_succeeded(event.id, &event.payload),
-            _ => return Ok(Receipt::NotWanted),
+    /// Where each of these letters goes, which is written down before any of them is sent: what is sent again under its key must
+    /// be the same mail, whatever address its customer has set meanwhile.
+    async fn address(&self, letters: &[&Letter]) -> sqlx::Result<HashMap<EventId, Addressed>> {
+        if letters.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut tx = database::begin(&self.pool).await?;
+        let customers: Vec<CustomerId> = letters.iter().map(|letter| letter.customer).collect();
+        let emails = customers::store::emails(&mut tx, &customers).await?;
+        let recipient = |letter: &Letter| letter.recipient(emails.get(&letter.customer).map(String::as_str));
+        let recipients = letters.iter().map(|letter| (letter.event, recipient(letter))).collect();
+        let addressed = receipts::store::address(&mut tx, &recipients).await?;
+        tx.commit().await?;
+        Ok(addressed)
+    }
+
+    async fn send(
+        &self,
+        event: &Event,
+        letter: Letter,
+        addressed: Option<Addressed>,
+        now: OffsetDateTime,
+    ) -> Result<Receipt, NoEffect> {
+        let mail = match addressed {
+            Some(Addressed::To(recipient)) => letter.to(recipient),
+            Some(Addressed::Sent { mail_id }) => return Ok(Receipt::Sent { mail_id }),
+            // Booked by somebody else in this very moment: the next round finds it so.
+            None => return Err(NoEffect::NotTried),
         };
-        let mail = mail.map_err(|unreadable| NoEffect::Refused { why: unreadable.to_string() })?;
         // It may have been sent before, so long ago that the service would take it for another one.
         if now - event.occurred_at > REMEMBERED
             && let Some(receipt) = self.sent_before(event.id).await?
@@ -116,6 +137,17 @@ impl Receipting {
     }
 }
 
+/// What there is to tell about an event. `None`: not every event is one that a customer gets mail for.
+fn letter_about(event: &Event) -> Result<Option<Letter>, NoEffect> {
+    let letter = match event.kind.as_str() {
+        ORDER_CREATED => receipts::of_order_created(event.id, &event.payload),
+        ORDER_REFUNDED => receipts::of_order_refunded(event.id, &event.payload),
+        CHARGE_SUCCEEDED => receipts::of_charge_succeeded(event.id, &event.payload),
+        _ => return Ok(None),
+    };
+    letter.map(Some).map_err(|unreadable| NoEffect::Refused { why: unreadable.to_string() })
+}
+
 impl Effect for Receipting {
     type Made = Receipt;
 
@@ -133,22 +165,27 @@ impl Effect for Receipting {
     }
 
     async fn make(&self, events: &[&Event]) -> Vec<Result<Receipt, NoEffect>> {
-        let now = match database::clock(&self.pool).await {
-            Ok(now) => now,
+        let letters: Vec<_> = events.iter().map(|event| letter_about(event)).collect();
+        let readable: Vec<&Letter> = letters.iter().flatten().flatten().collect();
+        let (addressed, now) = match tokio::try_join!(self.address(&readable), database::clock(&self.pool)) {
+            Ok(known) => known,
             Err(error) => {
                 return events.iter().map(|_| Err(NoEffect::Unavailable { why: error.to_string() })).collect();
             }
         };
         // Not a stream that keeps the order: in that, one mail that is not answered keeps the places of all that are.
         let places = Semaphore::new(SENDING_MAX);
-        let send = async |event| {
+        let send = async |event: &Event, letter: Result<Option<Letter>, NoEffect>| {
             let _place = places.acquire().await;
             if self.stop.is_cancelled() {
                 return Err(NoEffect::NotTried);
             }
-            self.send(event, now).await
+            match letter? {
+                Some(letter) => self.send(event, letter, addressed.get(&event.id).cloned(), now).await,
+                None => Ok(Receipt::NotWanted),
+            }
         };
-        join_all(events.iter().map(|event| send(event))).await
+        join_all(events.iter().zip(letters).map(|(event, letter)| send(event, letter))).await
     }
 
     async fn record(&self, tx: &mut PgConnection, made: &[(&Event, &Receipt)]) -> sqlx::Result<()> {

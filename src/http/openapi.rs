@@ -28,7 +28,8 @@ const ABOUT: &str = "A reference for idempotent payments: one tap, one order, on
     Send an Idempotency-Key with every POST that moves money, and the same key with every retry. Errors are \
     application/problem+json (RFC 9457): match on `code`, obey `retry`. Money is in integer minor units.\n\n\
     A path that does not exist answers 404 `not_found`; a method that a path does not know answers 405 `method_not_allowed` \
-    with `Allow` (see components/responses).";
+    with `Allow` (see components/responses). What is no HTTP/1.1 request is refused below, with an empty body and the end of the \
+    connection: 400, or 431 for a head of more than 64 KiB or 100 header fields or for a length beyond any measure.";
 
 /// The whole document.
 pub fn openapi() -> Value {

@@ -12,6 +12,7 @@ use axum::{
 use super::request_log::Facts;
 use crate::{
     checkout::perform::Reply,
+    database,
     idempotency::record::StoredResponse,
     ids::RequestId,
     wire::problem::{self, Code, Problem},
@@ -99,8 +100,16 @@ pub(super) fn shown(shown: Result<Response, NotShown>, request_id: RequestId) ->
     match shown {
         Ok(response) => response,
         Err(NotShown::Problem(told)) => problem(&told, request_id),
+        Err(NotShown::Surprise(error)) if database::is_out_of_reach(&error) => no_database(&error, request_id),
         Err(NotShown::Surprise(error)) => surprise(&error, request_id),
     }
+}
+
+/// Nobody's mistake, and over when the database is back.
+fn no_database(error: &anyhow::Error, request_id: RequestId) -> Response {
+    tracing::error!(%request_id, error = format!("{error:#}"), "a request found no database");
+    let told = Problem::new(Code::Unavailable, "Nothing was charged or refunded. Send it again, unchanged.");
+    problem(&told.retry_after(Duration::from_secs(2)), request_id)
 }
 
 pub(super) fn json(value: &impl serde::Serialize, request_id: RequestId) -> Response {

@@ -4,7 +4,10 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{ids::CustomerId, wire::card_number::holds_card_number};
+use crate::{
+    ids::CustomerId,
+    wire::{card_number::holds_card_number, credential_like::holds_credential},
+};
 
 /// Longest key in characters; what the gateway accepts too.
 pub const KEY_LENGTH_MAX: usize = 255;
@@ -28,6 +31,8 @@ pub enum InvalidKey {
     SeveralKeys,
     #[error("the key looks like a card number; a fresh UUID never does")]
     CardNumber,
+    #[error("the key looks like a bearer token or a secret key, and was not kept; a fresh UUID never does")]
+    Credential,
 }
 
 impl IdempotencyKey {
@@ -48,10 +53,14 @@ impl IdempotencyKey {
         if key.len() > KEY_LENGTH_MAX {
             return Err(InvalidKey::TooLong);
         }
-        if !key.iter().all(u8::is_ascii_graphic) {
+        let key = String::from_utf8(key).map_err(|_| InvalidKey::NotVisibleAscii)?;
+        // Before the space in `Bearer eyJ…` is complained of: that is not the mistake.
+        if holds_credential(&key) {
+            return Err(InvalidKey::Credential);
+        }
+        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(InvalidKey::NotVisibleAscii);
         }
-        let key = String::from_utf8(key).map_err(|_| InvalidKey::NotVisibleAscii)?;
         if holds_card_number(&key) { Err(InvalidKey::CardNumber) } else { Ok(Self(key)) }
     }
 
@@ -207,6 +216,11 @@ mod tests {
             (b"\"a\", \"b\"", InvalidKey::BrokenQuotes),
             (b"4242424242424242", InvalidKey::CardNumber),
             (b"\"pay-4242-4242-4242-4242\"", InvalidKey::CardNumber),
+            (b"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI0MiJ9.c2ln", InvalidKey::Credential),
+            (b"Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI0MiJ9.c2ln", InvalidKey::Credential),
+            (b"\"Bearer opaque\"", InvalidKey::Credential),
+            (b"sk_live_51Hx", InvalidKey::Credential),
+            (b"\"whsec_0123\"", InvalidKey::Credential),
         ] {
             assert_eq!(IdempotencyKey::parse(header), Err(reason), "{}", header.escape_ascii());
         }

@@ -167,8 +167,9 @@ fn complaint(answer: &Answer) -> Complaint {
 fn said(answer: &Answer) -> String {
     let Complaint { name, message } = complaint(answer);
     let why = format!("the mail service answered {} {name}: {message}", answer.status.as_u16());
-    // Whatever the other side writes, ours stays a sentence.
-    why.chars().filter(|letter| !letter.is_control()).take(300).collect()
+    // Whatever the other side writes, ours stays a sentence, and a customer's address is nobody's to read in it.
+    let words = why.split_inclusive(char::is_whitespace).map(|word| if word.contains('@') { "… " } else { word });
+    words.flat_map(str::chars).filter(|letter| !letter.is_control()).take(300).collect()
 }
 
 #[cfg(test)]

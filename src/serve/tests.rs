@@ -1,6 +1,10 @@
 //! Slow, idle and half-closed clients, over real connections.
 
-use axum::routing::get;
+use axum::routing::{get, post};
+use http::{
+    HeaderMap,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Notify,
@@ -37,7 +41,12 @@ impl Server {
                 "done"
             }
         };
-        let router = Router::new().route("/slow", get(slow)).route("/", get(async || "here"));
+        // What is left of the head: is there a length, is there a coding?
+        let told = async |headers: HeaderMap| {
+            format!("{} {}", headers.contains_key(CONTENT_LENGTH), headers.contains_key(TRANSFER_ENCODING))
+        };
+        let router =
+            Router::new().route("/slow", get(slow)).route("/told", post(told)).route("/", get(async || "here"));
         let serving = {
             let stop = stop.clone();
             tokio::spawn(async move { serve_within(limits, &Census::default(), listener, router, stop).await })
@@ -218,6 +227,63 @@ async fn a_head_without_end_is_refused() {
     let _closed_while_we_send = client.write_all(&head).await;
     let answer = until_closed(client).await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    server.stopped().await;
+}
+
+/// As the documentation says it. A target that is too long never comes to be a 414: its head is too large before.
+#[tokio::test]
+async fn what_is_no_http_is_answered_below_us_without_a_body_and_closed() {
+    let server = Server::start(PATIENT).await;
+    let head = |line: &str, fields: &str| format!("{line}\r\nHost: shop\r\n{fields}\r\n");
+    let (get, post) = ("GET / HTTP/1.1", "POST / HTTP/1.1");
+    let long = "a".repeat(BUFFER_BYTES_MAX);
+    for (status, request) in [
+        (400, head("G(T / HTTP/1.1", "")),
+        (400, head("GET /\0 HTTP/1.1", "")),
+        (400, head("GET /", "")),
+        (400, head("GET / HTTP/1.2", "")),
+        (400, head(get, "no colon\r\n")),
+        (400, head(get, "X: a\0b\r\n")),
+        (400, head(get, "X : a\r\n")),
+        (400, head(post, "Content-Length: x\r\n")),
+        (400, head(post, "Content-Length: 1\r\nContent-Length: 2\r\n")),
+        (400, head(post, "Transfer-Encoding: gzip\r\n")),
+        (400, head("POST / HTTP/1.0", "Transfer-Encoding: chunked\r\n")),
+        (431, head(post, "Content-Length: 18446744073709551615\r\n")),
+        (431, head(get, &"X: 1\r\n".repeat(100))),
+        (431, head(get, &format!("X: {long}\r\n"))),
+        (431, head(&format!("GET /{long} HTTP/1.1"), "")),
+    ] {
+        let answer = until_closed(server.client(request.as_bytes()).await).await;
+        let shown = &request[..request.len().min(80)];
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: {answer}");
+        let answer = answer.to_ascii_lowercase();
+        assert!(answer.contains("content-length: 0\r\n") && answer.ends_with("\r\n\r\n"), "{shown:?}: {answer}");
+    }
+    // HTTP/2 without being asked whether we speak it: not even an answer that it could read.
+    let answer = until_closed(server.client(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await).await;
+    assert!(answer.is_empty(), "{answer}");
+    server.stopped().await;
+}
+
+/// RFC 9112, section 6.3: of a length and a coding the coding counts, and the connection ends with the answer. So whatever a
+/// proxy that believed the length took for the next request, or for somebody else's, is never read as one. hyper takes the
+/// length away before anybody else sees the head.
+#[tokio::test]
+async fn behind_a_length_and_a_coding_nothing_more_is_read() {
+    let server = Server::start(PATIENT).await;
+    let smuggled = "GET / HTTP/1.1\r\nHost: shop\r\n\r\n";
+    for fields in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\nConnection: keep-alive\r\n",
+    ] {
+        let both = format!("POST /told HTTP/1.1\r\nHost: shop\r\n{fields}\r\n0\r\n\r\n{smuggled}");
+        let answer = until_closed(server.client(both.as_bytes()).await).await;
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{fields}: {answer}");
+        assert!(answer.ends_with("false true"), "{fields}: {answer}");
+        assert!(answer.to_ascii_lowercase().contains("connection: close\r\n"), "{fields}: {answer}");
+    }
     server.stopped().await;
 }
 

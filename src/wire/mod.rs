@@ -2,6 +2,7 @@
 
 pub mod card_number;
 pub mod charge;
+pub mod credential_like;
 pub mod customer;
 pub mod event;
 pub mod json;

@@ -124,6 +124,11 @@ async fn refused_at_the_door(seen: &mut Seen) {
     let keyless = shop.http.post(&url).bearer_auth(shop.token(CUSTOMER)).json(&grinder(VISA));
     seen.sees(Code::IdempotencyKeyMissing, "createOrder", keyless).await;
     seen.sees(Code::IdempotencyKeyInvalid, "createOrder", order(&shop, "two words", VISA)).await;
+    // The wrong variable: its own token, as it is or as it is sent, or a secret of the gateway's.
+    let token = shop.token(CUSTOMER);
+    for credential in [&token, &format!("Bearer {token}"), "sk_live_51Hx", "whsec_0123"] {
+        seen.sees(Code::IdempotencyKeyInvalid, "createOrder", order(&shop, credential, VISA)).await;
+    }
     let shown = get(&shop, "/v1/idempotency-keys/orders.create/two%20words");
     seen.sees(Code::IdempotencyKeyInvalid, "showIdempotencyKey", shown).await;
     seen.sees(Code::MalformedJson, "createOrder", raw("{")).await;

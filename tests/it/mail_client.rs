@@ -32,7 +32,9 @@ fn order_mail(customer: i64) -> Mail {
         "order_id": EventId::mint(), "customer_id": customer, "charge_id": EventId::mint(), "gateway_id": "pi_1",
         "lines": [{"sku": "grinder", "quantity": 1, "unit_price": 4299}], "total": 4299, "currency": "eur",
     });
-    of_order_created(EventId::mint(), &payload.to_string()).expect("a receipt")
+    let letter = of_order_created(EventId::mint(), &payload.to_string()).expect("a receipt");
+    let recipient = letter.recipient(None);
+    letter.to(recipient)
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod contract;
 mod crash_matrix;
 mod crash_points;
 mod customers;
+mod database_gone;
 mod deaths;
 mod delivery;
 mod delivery_trouble;

@@ -35,9 +35,6 @@ struct List {
     has_more: bool,
 }
 
-/// Pages of one charge's refunds that are read, of 100 each. Nobody gives back in more parts.
-const PAGES_MAX: usize = 10;
-
 impl GatewayClient {
     /// Sends the refund once and waits at most `timeout` for the whole answer.
     pub async fn refund(&self, request: &RefundRequest, timeout: Duration) -> Outcome {
@@ -61,6 +58,9 @@ impl GatewayClient {
     /// Asks what became of a refund, without sending one: is it among those of its charge? Unlike the search for charges this
     /// list is as new as the gateway's books; not to be in it proves nothing all the same while a send may be on its way.
     ///
+    /// The list is read to its end, however many refunds the charge has, within `timeout` for all of its pages: one that was not
+    /// read whole proves nothing, and is [`Lookup::Unreachable`].
+    ///
     /// A refused key may run anew after it expired, so one that failed before `since_s` (seconds since 1970) is an earlier
     /// one's, and says nothing of this.
     pub async fn lookup_refund(&self, request: &RefundRequest, since_s: i64, timeout: Duration) -> Lookup {
@@ -76,16 +76,9 @@ impl GatewayClient {
     /// One that went through outweighs one that failed: a refused key may have run anew.
     async fn among_refunds(&self, request: &RefundRequest, since_s: i64) -> Result<Option<Refund>, String> {
         let (mut found, mut after) = (None, None);
-        for _ in 0..PAGES_MAX {
-            let mut asked = vec![("payment_intent", request.gateway_id.clone()), ("limit", "100".to_owned())];
-            asked.extend(after.map(|id| ("starting_after", id)));
-            let ask = self.http.get(&self.refunds_url).bearer_auth(&self.bearer).query(&asked);
-            let answer = exchange(ask).await.map_err(|situation| situation.sentence().to_owned())?;
-            let list = match json::object::<List>(&answer.body) {
-                Ok(list) if answer.status == 200 => list,
-                _ => return Err(format!("the gateway's list of refunds answered {}", answer.status)),
-            };
-            after = list.data.last().map(|refund| refund.id.clone());
+        loop {
+            let list = self.page_of_refunds(request, after.as_deref()).await?;
+            let last = list.data.last().map(|refund| refund.id.clone());
             let ours =
                 list.data.into_iter().filter(|refund| refund.metadata.get(super::KEY_METADATA) == Some(&request.key));
             for refund in ours {
@@ -96,11 +89,25 @@ impl GatewayClient {
                     found = Some(refund);
                 }
             }
-            if !list.has_more || after.is_none() {
+            if !list.has_more {
                 return Ok(found);
             }
+            if last.is_none() || last == after {
+                return Err("the gateway's list of refunds announces more and does not show it".to_owned());
+            }
+            after = last;
         }
-        Err("the gateway's list of refunds does not end".to_owned())
+    }
+
+    async fn page_of_refunds(&self, request: &RefundRequest, after: Option<&str>) -> Result<List, String> {
+        let mut asked = vec![("payment_intent", request.gateway_id.as_str()), ("limit", "100")];
+        asked.extend(after.map(|id| ("starting_after", id)));
+        let ask = self.http.get(&self.refunds_url).bearer_auth(&self.bearer).query(&asked);
+        let answer = exchange(ask).await.map_err(|situation| situation.sentence().to_owned())?;
+        match json::object::<List>(&answer.body) {
+            Ok(list) if answer.status == 200 => Ok(list),
+            _ => Err(format!("the gateway's list of refunds answered {}", answer.status)),
+        }
     }
 }
 

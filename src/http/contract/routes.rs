@@ -146,7 +146,8 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/customers/me/email",
         tag: Tag::Customers,
         summary: "Say where receipts are sent",
-        description: "Twice is as good as once: no key is needed, and none is looked at.",
+        description: "Receipts that are made out from now on go there. Twice is as good as once: no key is needed, and none is \
+                      looked at.",
         request: Some(Body::Json { schema: "EmailRequest", example: example::email_request }),
         success: Success { body: Body::Json { schema: "Email", example: example::email }, ..SHOWN },
         problems: &[AUTHENTICATED, BODY],
@@ -270,7 +271,8 @@ const fn text(media_type: &'static str, sentence: &'static str) -> Body {
 }
 
 const OPERATED: &[Code] = &[Code::Unauthenticated, Code::Internal];
-const AUTHENTICATED: &[Code] = &[Code::Unauthenticated, Code::RateLimited, Code::Internal];
+/// Whose own things are kept in the database.
+const AUTHENTICATED: &[Code] = &[Code::Unauthenticated, Code::RateLimited, Code::Internal, Code::Unavailable];
 const BODY: &[Code] = &[
     Code::MalformedJson,
     Code::RequestTimeout,
@@ -288,7 +290,6 @@ const MADE_UNDER_A_KEY: &[Code] = &[
     Code::IdempotencyKeyReused,
     Code::KeyQuotaExceeded,
     Code::GatewayUnavailable,
-    Code::Unavailable,
     Code::Overloaded,
     Code::OutcomeUnknown,
 ];
@@ -303,7 +304,8 @@ const IDEMPOTENCY_KEY: Parameter = parameter(
     "Idempotency-Key",
     In::Header,
     "Names what the customer wants to do: a fresh UUID made when the customer taps, kept, and the same on every retry. Bare \
-     or as an RFC 8941 string: \"k\" and k are the same key. Its answer is replayed for 72 hours, unless the server says otherwise.",
+     or as an RFC 8941 string: \"k\" and k are the same key. Its answer is replayed for 72 hours, unless the server says otherwise. What looks like a card number, \
+     a bearer token or a secret key is refused with idempotency_key_invalid, and not kept.",
     key,
 );
 

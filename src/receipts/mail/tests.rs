@@ -57,4 +57,7 @@ fn a_complaint_is_one_line_and_not_a_novel() {
     let body = format!(r#"{{"name":"validation_error","message":"a\nb{}"}}"#, "c".repeat(10_000));
     let Sending::Refused { why } = sending(&answer(422, &body)) else { panic!("not refused") };
     assert!(why.starts_with("the mail service answered 422 validation_error: abc") && why.len() <= 300, "{why}");
+    let body = r#"{"name":"validation_error","message":"Invalid `to`: <ada@example.org>, is it a@b.c\nor\td@e.f?"}"#;
+    let Sending::Refused { why } = sending(&answer(422, body)) else { panic!("not refused") };
+    assert_eq!(why, "the mail service answered 422 validation_error: Invalid `to`: … is it … or… ");
 }

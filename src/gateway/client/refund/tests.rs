@@ -163,6 +163,12 @@ async fn a_refund_is_found_by_our_key_on_whatever_page_and_one_that_went_through
         let server = listing(pages.clone()).await;
         assert_eq!(client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await, expected, "{pages:?}");
     }
+    // Far more than the ten pages that anybody would call enough: neither the one that is there nor that there is none is missed.
+    let many = || (0..25).map(|n| json!([of_key(&format!("re_0{n}"), "rfd_0", "succeeded", 1)]));
+    for (last, expected) in [(&ours, found("re_2")), (&other, Lookup::NothingFound)] {
+        let server = listing(many().chain([json!([last])]).collect()).await;
+        assert_eq!(client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await, expected);
+    }
     let server = listing(vec![json!([&failed])]).await;
     let only_failed = client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await;
     assert!(matches!(only_failed, Lookup::Found(Outcome::Declined { .. })), "{only_failed:?}");
@@ -182,6 +188,18 @@ async fn a_list_that_cannot_be_read_proves_nothing() {
         let server = MockServer::start().await;
         Mock::given(any()).respond_with(template).mount(&server).await;
         let found = client(&server.uri()).lookup_refund(&request(), 0, Duration::from_millis(300)).await;
+        assert!(matches!(found, Lookup::Unreachable { .. }), "{found:?}");
+    }
+}
+
+/// Not to be among those that were shown proves nothing while there are more; and a page that comes again would come for ever.
+#[tokio::test]
+async fn a_list_that_announces_more_and_does_not_show_it_proves_nothing() {
+    for (data, asked) in [(json!([]), 1), (json!([of_key("re_1", "rfd_0", "succeeded", 1)]), 2)] {
+        let server = MockServer::start().await;
+        let list = answer(200, &json!({"data": data, "has_more": true}));
+        Mock::given(any()).respond_with(list).expect(asked).mount(&server).await;
+        let found = client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await;
         assert!(matches!(found, Lookup::Unreachable { .. }), "{found:?}");
     }
 }
