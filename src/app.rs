@@ -195,7 +195,7 @@ async fn reconcile(mut reconciler: Reconciler, pause: Duration, stop: Cancellati
         // A long list is read on at once, at the pace of everything that is paid back.
         rest(if unread { began.elapsed() * 2 } else { pause }, &stop).await;
     }
-    given_back(reconciler.stop().await);
+    released(reconciler.stop().await);
 }
 
 async fn keep_days(pool: PgPool, timing: Timing, stop: CancellationToken) {
@@ -223,7 +223,7 @@ async fn run_relay(mut relay: Relay, pause: Duration, stop: CancellationToken) {
         let round = relay.round().await;
         after(round, "a round of the relay", began.elapsed(), pause, &stop).await;
     }
-    given_back(relay.stop().await);
+    released(relay.stop().await);
 }
 
 async fn consume<E: Effect>(mut consumer: Consumer<E>, pause: Duration, stop: CancellationToken) {
@@ -232,7 +232,7 @@ async fn consume<E: Effect>(mut consumer: Consumer<E>, pause: Duration, stop: Ca
         let round = consumer.round().await;
         after(round, "a round of a consumer", began.elapsed(), pause, &stop).await;
     }
-    given_back(consumer.stop().await);
+    released(consumer.stop().await);
 }
 
 /// The pause that a round of events calls for. Customers come first: whoever pays back a backlog rests as long as it
@@ -249,9 +249,9 @@ async fn after(round: anyhow::Result<Next>, what: &str, took: Duration, pause: D
     }
 }
 
-fn given_back(ended: anyhow::Result<()>) {
+fn released(ended: anyhow::Result<()>) {
     if let Err(error) = ended {
-        tracing::warn!(error = one_line(&error), "leases could not be given back and will run out");
+        tracing::warn!(error = one_line(&error), "leases could not be released and will run out");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The gateway's account in our ledger against the gateway's own books, in one figure per currency.
 //!
-//! Orders and charges that are named by themselves (booked, captured or given back for another amount) are in neither side: what
+//! Orders and charges that are named by themselves (booked, captured or refunded for another amount) are in neither side: what
 //! differs here is a difference that none of them shows. Money that went back and is not booked yet still counts as kept.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(super) struct Balance {
 #[derive(Debug, Default)]
 struct Sides {
     booked: i64,
-    /// Captured, and not given back as far as that is booked.
+    /// Captured, and not refunded as far as that is booked.
     kept: i64,
     entries_of_nobody: Vec<String>,
 }

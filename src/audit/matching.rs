@@ -27,7 +27,7 @@ pub(super) struct Matching<'a> {
     ledger: &'a Ledger,
     position: HashMap<&'a str, usize>,
     explained: Vec<Option<Explained>>,
-    /// Payment intents that reconciliation is giving back.
+    /// Payment intents that reconciliation is refunding.
     going_back: HashSet<String>,
     /// What our ledger says the gateway owes us, beside what it took and kept.
     pub(super) balance: Balance,

@@ -76,7 +76,7 @@ pub struct Counted {
     pub mails: Option<u64>,
     /// Records by state; every state is there.
     pub records: BTreeMap<&'static str, u64>,
-    /// Captures whose record is still open, which retries or recovery will settle, and those that reconciliation is giving back.
+    /// Captures whose record is still open, which retries or recovery will settle, and those that reconciliation is refunding.
     pub pending: u64,
     /// Captures that no charge of ours names and that went back in full: nobody has lost anything.
     pub refunded: u64,
@@ -84,7 +84,7 @@ pub struct Counted {
     pub held: u64,
     /// Records that wait for a person.
     pub needs_review: u64,
-    /// Claims that were given back before anything was sent: nothing was charged, and only their client resumes them.
+    /// Claims that were released before anything was sent: nothing was charged, and only their client resumes them.
     pub released: u64,
     /// Since when the oldest record that is in flight or unknown may have charged somebody; `None` if there is none.
     pub oldest_open_s: Option<u64>,
@@ -198,13 +198,13 @@ impl fmt::Display for Report {
             self.counted.oldest_open_s.map_or(String::new(), |seconds| format!(", the oldest for {}", age(seconds)));
         writeln!(
             f,
-            "not judged yet: {unknown} keys unknown, {in_flight} in flight{oldest}; {pending} captures pending (their record is open, or they are being given back)"
+            "not judged yet: {unknown} keys unknown, {in_flight} in flight{oldest}; {pending} captures pending (their record is open, or they are being refunded)"
         )?;
         writeln!(
             f,
-            "waiting: {needs_review} keys for a person, {released} for their client (given back, nothing was charged); {held} events for their next try"
+            "waiting: {needs_review} keys for a person, {released} for their client (released, nothing was charged); {held} events for their next try"
         )?;
-        writeln!(f, "given back: {refunded} captures that no charge of ours names were refunded in full")?;
+        writeln!(f, "refunded: {refunded} captures that no charge of ours names, each in full")?;
         write!(f, "what followed: {entries} ledger entries, {receipts} receipts, ")?;
         match mails {
             Some(mails) => write!(f, "{mails} mails delivered"),

@@ -189,7 +189,7 @@ fn verdict(digest: ScopeDigest, newest: &Newest, booked: &HashMap<[u8; 32], Book
     match newest.records.get(&digest) {
         _ if bought => Verdict::Applied("already_known"),
         // Its client was told that nothing was sent, and it alone may change its mind: its claim will find the event.
-        Some(record) if decide::given_back(record, newest.now) => Verdict::Applied("unmatched"),
+        Some(record) if decide::is_released(record, newest.now) => Verdict::Applied("unmatched"),
         Some(record) => match record.holding {
             Holding::Completed(_) | Holding::Failed(_) => Verdict::Applied("already_known"),
             Holding::Unknown | Holding::NeedsReview => Verdict::Wake,

@@ -101,7 +101,7 @@ pub async fn perform(
 }
 
 /// The checks that depend on the moment, and what is frozen if this turns out to be new. They may refuse only what would be
-/// new: the claim decides whether it is. (What is left to give back is asked inside the claim.)
+/// new: the claim decides whether it is. (What is left to refund is asked inside the claim.)
 fn admit(attempt: &Attempt, ticket: &Result<Ticket, Problem>) -> anyhow::Result<Result<New, Problem>> {
     if let Err(refusal) = ticket {
         return Ok(Err(refusal.clone()));

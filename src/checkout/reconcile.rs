@@ -92,7 +92,7 @@ impl Reconciler {
 
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         match &mut self.leases {
-            Some(leases) => leases.give_back().await,
+            Some(leases) => leases.release().await,
             None => Ok(()),
         }
     }
@@ -297,8 +297,8 @@ impl Books {
             return Judged::Unexplained(Kind::Surplus);
         }
         match self.newest.records.get(&digest) {
-            // Given back unsent, says the record; the gateway knows better. Nobody is at work on it.
-            Some(record) if decide::given_back(record, self.newest.now) => {}
+            // Released unsent, says the record; the gateway knows better. Nobody is at work on it.
+            Some(record) if decide::is_released(record, self.newest.now) => {}
             Some(record) => match record.holding.state() {
                 RecordState::InFlight | RecordState::Unknown | RecordState::NeedsReview => return Judged::Pending,
                 // Settled in the moment between two of our looks, or an order without its charge: not to be touched.

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// The right to begin one new purchase, given back when it is dropped.
+/// The right to begin one new purchase, released when it is dropped.
 #[derive(Debug)]
 pub struct Place {
     _permit: OwnedSemaphorePermit,

@@ -79,7 +79,7 @@ pub(super) async fn books(pool: &PgPool) -> anyhow::Result<Books> {
     })
 }
 
-/// The open states come from their own small index; what was given back unsent is not open. The final ones are counted up to a bound: there may be millions.
+/// The open states come from their own small index; what was released unsent is not open. The final ones are counted up to a bound: there may be millions.
 async fn counts(connection: &mut PgConnection) -> sqlx::Result<Counts> {
     let rows = sqlx::query!(
         r#"SELECT state AS "state!", count(*) AS "count!"

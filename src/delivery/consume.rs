@@ -324,7 +324,7 @@ impl<E: Effect> Consumer<E> {
 
     /// Ends the work of this consumer: somebody else may go on at once.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.leases.give_back().await
+        self.leases.release().await
     }
 }
 

@@ -121,6 +121,6 @@ impl Relay {
 
     /// Ends the work of this relay: somebody else may go on at once.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.leases.give_back().await
+        self.leases.release().await
     }
 }

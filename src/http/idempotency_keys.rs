@@ -14,7 +14,7 @@ use super::{Door, door, reply};
 use crate::{
     checkout::bought,
     idempotency::{
-        decide::given_back,
+        decide::is_released,
         key::{IdempotencyKey, Operation, Scope},
         record::{Holding, Record, StoredResponse},
         store,
@@ -85,9 +85,9 @@ async fn look(door: &Door, scope: &Scope, request_id: RequestId) -> anyhow::Resu
     })
 }
 
-/// An open outcome does not expire. What was given back unsent has no outcome.
+/// An open outcome does not expire. What was released unsent has no outcome.
 fn is_open(record: &Record, now: OffsetDateTime) -> bool {
-    !record.holding.state().is_final() && !given_back(record, now)
+    !record.holding.state().is_final() && !is_released(record, now)
 }
 
 fn shown(
@@ -102,7 +102,7 @@ fn shown(
         Holding::InFlight { .. } | Holding::Unknown | Holding::NeedsReview => None,
     };
     let shown = Shown {
-        state: if given_back(record, now) { "released" } else { record.holding.state().name() },
+        state: if is_released(record, now) { "released" } else { record.holding.state().name() },
         created_at: Some(record.created_at),
         expires_at: Some(expires_at),
         response,

@@ -167,7 +167,7 @@ pub async fn take_over(
 /// Takes over whatever is due anywhere, for recovery: leases that ran out, unknown outcomes whose pause is over. Each look
 /// that settles nothing makes the next pause longer, up to five minutes, and lets the less tried go first.
 ///
-/// What was given back unsent is left alone: its client was told that nothing was charged, and only that client may change
+/// What was released unsent is left alone: its client was told that nothing was charged, and only that client may change
 /// its mind.
 pub async fn take_over_due(tx: &mut PgConnection, most: i64, lease: Duration) -> sqlx::Result<Vec<Claim>> {
     let rows = sqlx::query_as!(

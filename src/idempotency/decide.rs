@@ -66,7 +66,7 @@ pub fn decide(asked: Asked<'_>, known: Known<'_>) -> Decision {
     let Some(record) = known.record else { return new };
 
     let expired = known.now >= record.expires_at(known.expiry);
-    if expired && (record.holding.state().is_final() || given_back(record, known.now)) {
+    if expired && (record.holding.state().is_final() || is_released(record, known.now)) {
         return new;
     }
     if !asked.fingerprints.matches(record.fingerprint) {
@@ -85,7 +85,7 @@ pub fn decide(asked: Asked<'_>, known: Known<'_>) -> Decision {
 }
 
 /// Nobody owns it and nothing was ever sent under it: there is no outcome to wait for.
-pub fn given_back(record: &Record, now: OffsetDateTime) -> bool {
+pub fn is_released(record: &Record, now: OffsetDateTime) -> bool {
     let owned = matches!(record.holding, Holding::InFlight { lease_until } if lease_until > now);
     record.first_sent_at.is_none() && !owned
 }

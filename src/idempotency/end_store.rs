@@ -1,4 +1,4 @@
-//! The SQL that ends a claim: a final answer, an open outcome, or the claim given back. Always under the owner's fence.
+//! The SQL that ends a claim: a final answer, an open outcome, or the claim released. Always under the owner's fence.
 
 use std::{collections::HashSet, time::Duration};
 

@@ -16,7 +16,7 @@ pub async fn maintain(pool: &PgPool, expiry: std::time::Duration) -> anyhow::Res
     days::maintain(pool, RECORDS, expiry, Replayed { expiry }).await
 }
 
-/// An answer that came so late that it is still replayed, or a key whose outcome is open (one that was given back unsent is
+/// An answer that came so late that it is still replayed, or a key whose outcome is open (one that was released unsent is
 /// not).
 struct Replayed {
     expiry: std::time::Duration,

@@ -60,11 +60,11 @@ impl Leases {
         Ok(&self.held)
     }
 
-    /// Gives everything back, so that nobody has to wait for it to run out.
-    pub async fn give_back(&mut self) -> anyhow::Result<()> {
+    /// Releases everything, so that nobody has to wait for it to run out.
+    pub async fn release(&mut self) -> anyhow::Result<()> {
         self.held.clear();
         let mut tx = database::begin(&self.pool).await?;
-        store::give_back(&mut tx, self.duty, self.owner).await?;
+        store::release(&mut tx, self.duty, self.owner).await?;
         tx.commit().await?;
         Ok(())
     }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Held;
 
-/// Renews what the owner holds, gives back what is more than its share, and takes what is free up to its share: all slots
+/// Renews what the owner holds, releases what is more than its share, and takes what is free up to its share: all slots
 /// divided by those who seek any, rounded up.
 pub async fn hold(tx: &mut PgConnection, duty: &str, owner: Uuid, lease: Duration) -> sqlx::Result<Vec<Held>> {
     let lease_s = lease.as_secs_f64();
@@ -87,7 +87,7 @@ pub async fn still_held(tx: &mut PgConnection, duty: &str, owner: Uuid, held: &[
     .await
 }
 
-pub async fn give_back(tx: &mut PgConnection, duty: &str, owner: Uuid) -> sqlx::Result<()> {
+pub async fn release(tx: &mut PgConnection, duty: &str, owner: Uuid) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM lease_seekers WHERE duty = $1 AND owner = $2", duty, owner).execute(&mut *tx).await?;
     sqlx::query!(
         "UPDATE leases SET owner = NULL, lease_until = db_clock() WHERE duty = $1 AND owner = $2",

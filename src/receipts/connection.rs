@@ -1,6 +1,6 @@
 //! Kept connections to one HTTP service, and one request at a time on each.
 //!
-//! Promise: a request is written at most once. One that a dying connection gave back unwritten goes over the next; whatever
+//! Promise: a request is written at most once. One that a dying connection returned unwritten goes over the next; whatever
 //! ends after that is a failure for the caller to think about, because the other side may have acted on it.
 //!
 //! Receipts go out at thousands a second, and a general client costs several times what the exchange itself does. There is no

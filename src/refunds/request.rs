@@ -1,4 +1,4 @@
-//! The body of `POST /v1/orders/{id}/refunds`. How much of it is left to give back is not looked at here: that depends on the
+//! The body of `POST /v1/orders/{id}/refunds`. How much of it is left to refund is not looked at here: that depends on the
 //! moment.
 
 use serde::Serialize;

@@ -20,7 +20,7 @@ pub struct OrderBody<'a> {
     pub items: &'a [Line],
     /// Minor units.
     pub total: i64,
-    /// Given back so far, in minor units.
+    /// Refunded so far, in minor units.
     pub refunded: i64,
     /// ISO 4217, in lower case.
     pub currency: &'a str,

@@ -62,7 +62,7 @@ problems! {
     ValidationFailed = "validation_failed", 422, Never, "Some fields are not valid";
     IdempotencyKeyReused = "idempotency_key_reused", 422, Never, "This key was first used for another request";
     CardDataNotAccepted = "card_data_not_accepted", 422, Never, "Card numbers are not accepted here";
-    RefundExceedsBalance = "refund_exceeds_balance", 422, Never, "There is not that much left to give back";
+    RefundExceedsBalance = "refund_exceeds_balance", 422, Never, "There is not that much left to refund";
     RefundRefused = "refund_refused", 422, NewKey, "The gateway refused the refund";
     RateLimited = "rate_limited", 429, SameKey, "Too many requests of this customer; nothing was done";
     KeyQuotaExceeded = "key_quota_exceeded", 429, SameKey, "Too many live keys of this customer; nothing was done";

@@ -249,7 +249,7 @@ async fn a_key_past_its_deadline_is_not_stuck_as_well() {
 }
 
 #[tokio::test]
-async fn a_claim_that_was_given_back_unsent_is_counted_and_never_stuck() {
+async fn a_claim_that_was_released_unsent_is_counted_and_never_stuck() {
     let (shop, _) = Shop::with_a_sale().await;
     shop.insert_record(digest_of(CUSTOMER, "left"), CUSTOMER, "left", Uuid::now_v7(), "in_flight").await;
     shop.execute(
@@ -325,7 +325,7 @@ async fn a_capture_that_went_back_in_full_is_no_orphan_and_no_duplicate_but_an_o
     let report = shop.audit().await;
     assert!(report.is_clean(), "{report}");
     assert_eq!(report.counted.refunded, 2);
-    assert!(report.to_string().contains("2 captures that no charge of ours names were refunded in full"), "{report}");
+    assert!(report.to_string().contains("2 captures that no charge of ours names, each in full"), "{report}");
 
     shop.captures[1].amount_refunded = 4298;
     shop.assert_names(Kind::OrphanCharge, &shop.captures[1].payment_intent).await;

@@ -238,7 +238,7 @@ async fn two_workers_share_the_lanes_and_one_that_leaves_or_dies_is_replaced() {
     let mut slots: Vec<i16> = kept.iter().chain(&share).map(|held| held.slot).collect();
     slots.sort_unstable();
     assert_eq!(slots, (0..8).collect::<Vec<i16>>());
-    one.give_back().await.unwrap();
+    one.release().await.unwrap();
     let mut again = database::begin(&pool).await.unwrap();
     assert_eq!(checkout::leases::store::hold(&mut again, "ledger", other.owner(), LEASE).await.unwrap().len(), 8);
     again.commit().await.unwrap();
@@ -284,7 +284,7 @@ async fn a_late_relay_marks_nothing_that_another_one_has_taken_over() {
     sleeper.await.unwrap().unwrap();
     assert_eq!(count(&pool, "event_log").await, 1, "it did publish");
     assert_eq!(count(&pool, "outbox WHERE sent_at IS NULL").await, 1, "and did not mark");
-    other.give_back().await.unwrap();
+    other.release().await.unwrap();
     Relay::new(pool.clone(), LEASE).round().await.unwrap();
     let mut consumer = Consumer::new(pool.clone(), Bookkeeping, LEASE);
     settle_down(&mut consumer).await;

@@ -147,7 +147,7 @@ async fn an_outcome_that_is_found_but_untellable_needs_review_in_the_end() {
 
 /// "Nothing was charged", said the 503, and its client went away. Nobody charges it behind that client's back.
 #[tokio::test]
-async fn what_was_given_back_unsent_waits_for_its_client_and_for_nobody_else() {
+async fn what_was_released_unsent_waits_for_its_client_and_for_nobody_else() {
     let mut shop = Shop::open_with(durable()).await;
     let (given_up, unknown) = (fresh_key(), fresh_key());
     shop.gateway.kill();

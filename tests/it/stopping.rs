@@ -28,7 +28,7 @@ async fn publish_everything(shop: &Shop) {
         relay.round().await.expect("a round") == Next::Rest && shop.count("outbox WHERE sent_at IS NULL").await == 0
     })
     .await;
-    relay.stop().await.expect("its leases given back");
+    relay.stop().await.expect("its leases released");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@ const OPEN_MAX: Duration = Duration::from_secs(25 * 3600);
 const REVIEW_MAX: Duration = Duration::from_secs(72 * 3600);
 
 /// Stuck is due for longer than the grace, where due is what recovery takes for due (`idempotency::claim_store`). What is past
-/// the deadline is named there, and a claim that was given back unsent is nobody's charge and waits for its client alone.
+/// the deadline is named there, and a claim that was released unsent is nobody's charge and waits for its client alone.
 pub(crate) async fn stuck_keys(tx: &mut PgConnection, grace: Duration) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,

@@ -100,7 +100,7 @@ impl Buckets {
         Ok(Token { from: Some((self.clone(), customer)) })
     }
 
-    fn give_back(&self, customer: CustomerId) {
+    fn put_back(&self, customer: CustomerId) {
         let Some(mut set) = self.set_of(customer) else { return };
         if let Some(bucket) = set.iter_mut().find(|bucket| bucket.customer == Some(customer)) {
             bucket.tokens = (bucket.tokens + 1.0).min(self.burst);
@@ -117,7 +117,7 @@ impl Token {
 impl Drop for Token {
     fn drop(&mut self) {
         if let Some((buckets, customer)) = self.from.take() {
-            buckets.give_back(customer);
+            buckets.put_back(customer);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A ticket gives back what the claim did not use up.
+//! A ticket puts back what the claim did not use up.
 
 use super::*;
 use crate::idempotency::record::StoredResponse;

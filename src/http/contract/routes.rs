@@ -60,7 +60,7 @@ pub const ROUTES: &[Route] = &[
         id: "createRefund",
         path: "/v1/orders/{id}/refunds",
         tag: Tag::Orders,
-        summary: "Give back all or part of an order's money, once",
+        summary: "Refund all or part of an order, once",
         description: "An operation of its own with keys of its own. Its amount is reserved while the outcome is open.",
         parameters: &[ORDER_ID, IDEMPOTENCY_KEY],
         request: Some(Body::Json { schema: "RefundRequest", example: example::refund_request }),

@@ -105,7 +105,7 @@ fn an_answer_that_took_days_is_replayed_as_long_as_any_other() {
 }
 
 #[test]
-fn what_was_given_back_unsent_is_resumed_by_a_retry_and_free_after_its_expiry() {
+fn what_was_released_unsent_is_resumed_by_a_retry_and_free_after_its_expiry() {
     let unsent = |age| Record { first_sent_at: None, ..record(in_flight((-1).seconds()), age) };
     assert_eq!(decided("4299", Some(&unsent(1.minutes())), None), Decision::TakeOver);
     assert_eq!(decided("9999", Some(&unsent(1.minutes())), None), Decision::Mismatch);
