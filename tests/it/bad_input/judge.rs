@@ -108,7 +108,6 @@ pub(crate) async fn judge(kind: fn(&Route) -> bool, rows: impl Fn(&Route) -> Vec
     let mut judged = 0;
     for route in routes(&shop).await.into_iter().filter(kind) {
         let rows = rows(&route);
-        println!("{}: {} rows", route.id(), rows.len());
         failures.extend(failures_at(&shop, &route, &rows).await);
         judged += rows.len();
     }
@@ -132,6 +131,7 @@ pub(crate) async fn judge_at(shop: &Shop, route: &Route, rows: &[Row]) {
 
 async fn failures_at(shop: &Shop, route: &Route, rows: &[Row]) -> Vec<String> {
     let mut failures = Vec::new();
+    println!("{}: {} rows", route.id(), rows.len());
     let mut names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     names.sort_unstable();
     for pair in names.windows(2).filter(|pair| pair[0] == pair[1]) {
