@@ -30,10 +30,12 @@ pub struct ReviewArgs {
     /// The key as the gateway knows it (`chk_…`), from the listing.
     #[arg(requires = "verdict", requires = "by")]
     pub gateway_key: Option<String>,
-    /// The gateway's payment intent that took the money. It is asked to confirm that.
-    #[arg(long, value_name = "PAYMENT_INTENT")]
+    /// What moved the money at the gateway: the payment intent (`pi_…`) that took it, or, for a refund, the refund (`re_…`) that
+    /// gave it back. The gateway is asked to confirm that. Of a refund it also says the amount, and that is what is booked.
+    #[arg(long, value_name = "GATEWAY_ID")]
     pub charged: Option<String>,
-    /// Nothing at the gateway took the money of this order: the key ends with a stored 402, and the customer may start anew.
+    /// Nothing at the gateway took the money of this order, or gave it back: the key ends with a stored refusal, and the customer
+    /// may start anew.
     #[arg(long)]
     pub not_charged: bool,
     /// Who decides. Kept with the decision.

@@ -45,6 +45,17 @@ pub async fn reserve(tx: &mut PgConnection, order: OrderId, amount_minor: Option
     Ok(Reserved::Amount(amount))
 }
 
+/// How much of an order is neither given back nor held back, in minor units. As of this moment: nothing is locked.
+pub async fn left(connection: &mut PgConnection, order: OrderId) -> sqlx::Result<i64> {
+    let left = sqlx::query_scalar!(
+        r#"SELECT total_minor - refund_reserved_minor AS "left!" FROM orders WHERE id = $1"#,
+        order.0
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(left.unwrap_or(0))
+}
+
 /// Holds an amount back no longer: nothing was sent, or the gateway refused.
 pub async fn release(tx: &mut PgConnection, order: OrderId, amount_minor: i64) -> sqlx::Result<()> {
     sqlx::query!(

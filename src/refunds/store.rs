@@ -59,18 +59,29 @@ pub async fn release(tx: &mut PgConnection, id: RefundId) -> sqlx::Result<bool> 
     Ok(ended.rows_affected() == 1)
 }
 
-/// False: its outcome was written down before.
-pub async fn succeed(tx: &mut PgConnection, id: RefundId, gateway_id: &str, event: EventId) -> sqlx::Result<bool> {
-    let ended = sqlx::query!(
-        "UPDATE refunds SET status = 'succeeded', gateway_id = $2, event_id = $3, finished_at = db_clock()
-         WHERE id = $1 AND status = 'reserved'",
+/// What the gateway gave back, as the gateway says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenBack<'a> {
+    pub gateway_id: &'a str,
+    pub amount_minor: i64,
+    /// The event that tells of it.
+    pub event: EventId,
+}
+
+/// What was held back for it until now is the answer. `None`: its outcome was written down before.
+pub async fn succeed(tx: &mut PgConnection, id: RefundId, given: GivenBack<'_>) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        "UPDATE refunds SET status = 'succeeded', gateway_id = $2, amount_minor = $3, event_id = $4, finished_at = db_clock()
+         FROM (SELECT amount_minor FROM refunds WHERE id = $1 AND status = 'reserved' FOR NO KEY UPDATE) AS held
+         WHERE id = $1
+         RETURNING held.amount_minor",
         id.0,
-        gateway_id,
-        event.0,
+        given.gateway_id,
+        given.amount_minor,
+        given.event.0,
     )
-    .execute(tx)
-    .await?;
-    Ok(ended.rows_affected() == 1)
+    .fetch_optional(tx)
+    .await
 }
 
 /// False: its outcome was written down before.
