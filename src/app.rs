@@ -18,6 +18,7 @@ use crate::{
         Checkout,
         admission::{Admission, Buckets},
         evidence,
+        follow::follow_once,
         reconcile::Reconciler,
         recover::recover_once,
         shield::Shield,
@@ -175,6 +176,12 @@ async fn recover(checkout: Checkout, pause: Duration, recovered: Tally, stop: Ca
             }
             Ok(_) => {}
             Err(error) => tracing::error!(error = one_line(&error), "a round of recovery failed"),
+        }
+        // After the events: what they tell of is due by then.
+        match follow_once(&checkout).await {
+            Ok(round) if round.failed > 0 => tracing::warn!(?round, "refunds that had been given back have failed"),
+            Ok(_) => {}
+            Err(error) => tracing::error!(error = one_line(&error), "refunds could not be followed"),
         }
         rest(pause, &stop).await;
     }

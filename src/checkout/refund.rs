@@ -132,6 +132,8 @@ pub(super) async fn release(tx: &mut PgConnection, frozen: &FrozenRefund) -> sql
 pub enum RefundEnd {
     GivenBack {
         gateway_id: String,
+        /// The customer's bank has not confirmed it.
+        pending: bool,
     },
     Refused {
         why: String,
@@ -147,9 +149,9 @@ pub(super) async fn end(
     end: &RefundEnd,
 ) -> sqlx::Result<Option<NewEvent>> {
     match end {
-        RefundEnd::GivenBack { gateway_id } => {
+        RefundEnd::GivenBack { gateway_id, pending } => {
             let event = EventId::mint();
-            let given = GivenBack { gateway_id, amount_minor: frozen.amount, event };
+            let given = GivenBack { gateway_id, amount_minor: frozen.amount, pending: *pending, event };
             let Some(held) = refunds::succeed(&mut *tx, frozen.refund_id, given).await? else {
                 return Err(not_held_back(frozen));
             };

@@ -86,9 +86,11 @@ pub async fn decide(
     let digest = key_digest(gateway_key).with_context(|| format!("{gateway_key} is no gateway key of ours"))?;
     let (mut frozen, first_sent_at) = under_review(checkout, digest).await?;
     let ask = frozen.ask(digest)?;
+    let mut pending = false;
     let consequences = match (verdict, &ask, &mut frozen) {
         (Verdict::Charged { gateway_id }, Ask::Refund(request), Frozen::Refund(refund)) => {
-            refund.amount = confirm_refunded(checkout, gateway_id, request, refund).await?;
+            let given = confirm_refunded(checkout, gateway_id, request, refund).await?;
+            (refund.amount, pending) = (given.amount, given.status == RefundStatus::Pending);
             Consequences::default()
         }
         (Verdict::Charged { gateway_id }, ..) => {
@@ -100,11 +102,14 @@ pub async fn decide(
 
     // If we die here, the lease runs out, recovery finds nothing once more, and the key is under review again.
     let claim = take_over(checkout, digest).await?;
-    let (outcome, gateway_id) = match verdict {
-        Verdict::Charged { gateway_id } => {
-            (Outcome::Approved { gateway_id: gateway_id.clone() }, Some(gateway_id.clone()))
-        }
-        Verdict::NotCharged => (not_charged(), None),
+    let gateway_id = match verdict {
+        Verdict::Charged { gateway_id } => Some(gateway_id.clone()),
+        Verdict::NotCharged => None,
+    };
+    let outcome = match gateway_id.clone() {
+        Some(gateway_id) if pending => Outcome::Pending { gateway_id },
+        Some(gateway_id) => Outcome::Approved { gateway_id },
+        None => not_charged(),
     };
     let (mut settlement, _) = conclude(claim, &frozen, Charged::Known(outcome))?;
     let customer = frozen.customer();
@@ -147,14 +152,14 @@ async fn confirm_charged(checkout: &Checkout, gateway_id: &str, ask: &Ask) -> an
     }
 }
 
-/// What the gateway gave back by it, in minor units. The order has to have that much left: this is asked here, where a person
+/// What the gateway gave back by it. The order has to have that much left: this is asked here, where a person
 /// can be told what to do, and once more when it is settled.
 async fn confirm_refunded(
     checkout: &Checkout,
     gateway_id: &str,
     request: &RefundRequest,
     refund: &FrozenRefund,
-) -> anyhow::Result<i64> {
+) -> anyhow::Result<ShownRefund> {
     let shown = match checkout.gateway.retrieve_refund(gateway_id, CONFIRM_MAX).await {
         RefundFound::Shown(shown) if shown.is_of(request) => shown,
         RefundFound::Shown(_) | RefundFound::NotThere => {
@@ -182,7 +187,7 @@ async fn confirm_refunded(
         request.amount,
         refund.order_id,
     );
-    Ok(given.amount_minor())
+    Ok(shown)
 }
 
 /// And that there was none, only if the gateway, asked once more, shows none, or only such as took another amount: they are

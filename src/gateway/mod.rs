@@ -28,6 +28,8 @@ pub struct ChargeRequest {
 pub enum Outcome {
     /// The money was taken, or given back.
     Approved { gateway_id: String },
+    /// A refund that the gateway has taken on and counts as given back, and that the customer's bank has not confirmed.
+    Pending { gateway_id: String },
     /// The gateway refused for good: sending it again brings the same answer.
     Declined { gateway_id: Option<String>, decline_code: String, message: String },
     /// Certainly not executed.

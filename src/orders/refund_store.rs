@@ -68,6 +68,22 @@ pub async fn release(tx: &mut PgConnection, order: OrderId, amount_minor: i64) -
     Ok(())
 }
 
+/// What was given back has come back: it is neither given nor held back any more. The sequence of the event that tells so is
+/// the answer.
+pub async fn take_back(tx: &mut PgConnection, order: OrderId, amount_minor: i64) -> sqlx::Result<i32> {
+    sqlx::query_scalar!(
+        "UPDATE orders
+         SET refunded_minor = refunded_minor - $2, refund_reserved_minor = refund_reserved_minor - $2, events = events + 1,
+             status = CASE WHEN refunded_minor = $2 THEN 'paid' ELSE 'partially_refunded' END
+         WHERE id = $1
+         RETURNING events",
+        order.0,
+        amount_minor,
+    )
+    .fetch_one(tx)
+    .await
+}
+
 /// What was held back has been given back. The sequence of the event that tells so is the answer.
 pub async fn give_back(tx: &mut PgConnection, order: OrderId, amount_minor: i64) -> sqlx::Result<i32> {
     sqlx::query_scalar!(

@@ -49,6 +49,7 @@ mod partitions;
 mod reconcile;
 mod recovery;
 mod refund_corners;
+mod refund_failures;
 mod refund_review;
 mod refunds;
 mod restore;

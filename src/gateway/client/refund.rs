@@ -178,8 +178,9 @@ fn meaning(refund: ShownRefund, request: &RefundRequest) -> Outcome {
             Situation::OtherAmountGivenBack.plain()
         }
         _ if !is_id(&refund.gateway_id) => Situation::AnswerUnreadable.plain(),
-        // Pending is decided too: the gateway owes it, and a bank takes its time.
-        RefundStatus::Pending | RefundStatus::Succeeded => Outcome::Approved { gateway_id: refund.gateway_id },
+        // Decided too: the gateway owes it, and a bank takes its time. If that turns it down, it is heard later.
+        RefundStatus::Pending => Outcome::Pending { gateway_id: refund.gateway_id },
+        RefundStatus::Succeeded => Outcome::Approved { gateway_id: refund.gateway_id },
         RefundStatus::Open => Situation::StillProcessing.plain(),
     }
 }

@@ -76,6 +76,13 @@ impl Shop {
         listed.json()["data"].as_array().expect("refunds").iter().map(of).collect()
     }
 
+    /// A refund ends at the gateway, whatever it was.
+    pub(crate) async fn end_refund(&self, gateway_id: &str, status: &str) {
+        let body = json!({"id": gateway_id, "status": status});
+        let ended = answer(self.http.post(format!("{}/_mock/refunds", self.gateway_url)).json(&body)).await;
+        assert_eq!((ended.status, ended.json()["status"].as_str()), (200, Some(status)), "{}", ended.text());
+    }
+
     /// Kind and state of what reconciliation found of a payment intent.
     pub(crate) async fn finding(&self, payment_intent: &str) -> Option<(String, String)> {
         let found = self.findings().await.into_iter().find(|(found, ..)| found == payment_intent);

@@ -64,7 +64,7 @@ async fn every_answer_means_what_a_charge_in_its_place_would_mean() {
     let recorded = answer(500, &error("api_error", "", "")).insert_header("stripe-should-retry", "false");
     let table = [
         (refund("succeeded", 1000), Outcome::Approved { gateway_id: "re_1".to_owned() }),
-        (refund("pending", 1000), Outcome::Approved { gateway_id: "re_1".to_owned() }),
+        (refund("pending", 1000), Outcome::Pending { gateway_id: "re_1".to_owned() }),
         (refund("failed", 1000), refused("the gateway's refund failed")),
         (refund("requires_action", 1000), unknown(Situation::StillProcessing)),
         (refund("succeeded", 999), unknown(Situation::OtherAmountGivenBack)),
