@@ -29,6 +29,8 @@ ALTER TABLE refunds ADD CONSTRAINT refunds_pending_counts_as_given CHECK (NOT pe
 -- way by then. It takes a new key.
 DROP INDEX refunds_one_per_key;
 CREATE UNIQUE INDEX refunds_one_per_key ON refunds (key_digest) WHERE status IN ('reserved', 'succeeded', 'failed');
+-- Was the customer of this key told that nothing went back? The record that said so is forgotten after days.
+CREATE INDEX refunds_refused_by_key ON refunds (key_digest) WHERE status = 'refused';
 -- What is due for a look.
 CREATE INDEX refunds_to_look_at ON refunds (look_at) WHERE status = 'succeeded';
 -- Does a refund of ours name this one? Asked for every line of the gateway's list.
@@ -42,3 +44,41 @@ CREATE VIEW refund_events AS
     UNION ALL
     SELECT id, order_id, key_digest, failure_event_id, true, amount_minor, currency, failed_at
     FROM refunds WHERE failure_event_id IS NOT NULL;
+
+-- The reconciler reads two lists of the gateway: its payments (slot 0), and its refunds (slot 1).
+ALTER TABLE reconciliation_progress DROP CONSTRAINT reconciliation_progress_one_row;
+ALTER TABLE reconciliation_progress ADD CONSTRAINT reconciliation_progress_list_known CHECK (slot IN (0, 1));
+INSERT INTO reconciliation_progress (slot) VALUES (1);
+
+-- Money that the gateway gave back and that our books do not explain. Nobody can undo that, so nothing is done about it but to
+-- show it to a person; a row is never deleted. A table of its own: a reconciler of the version before would give back what it
+-- finds in the other one.
+CREATE TABLE reconciliation_refunds (
+    -- The gateway's name for it: seen again, it is the same finding.
+    refund_id      text        NOT NULL,
+    -- Whose money it was. NULL: a bare charge's.
+    payment_intent text,
+    -- What our rows say. surplus: its key has given back by another refund. orphan_refused: its customer was told that nothing went
+    -- back. orphan_unknown: no row of ours knows its key. foreign: it carries none of ours. pending: its key is still open, much later.
+    kind           text        NOT NULL,
+    gateway_key    text,
+    key_digest     bytea,
+    amount_minor   bigint      NOT NULL,
+    currency       text        NOT NULL,
+    -- By the gateway's clock.
+    created_at     timestamptz NOT NULL,
+    found_at       timestamptz NOT NULL DEFAULT db_clock(),
+    -- explained: a row of ours names it after all.
+    state          text        NOT NULL DEFAULT 'open',
+    -- When it was last judged: the longest unseen goes first.
+    looked_at      timestamptz NOT NULL DEFAULT db_clock(),
+    CONSTRAINT reconciliation_refunds_pkey PRIMARY KEY (refund_id),
+    CONSTRAINT unexplained_refund_id_length CHECK (octet_length(refund_id) BETWEEN 1 AND 255),
+    CONSTRAINT unexplained_refund_kind_known CHECK (kind IN ('surplus', 'orphan_refused', 'orphan_unknown', 'foreign', 'pending')),
+    CONSTRAINT unexplained_refund_state_known CHECK (state IN ('open', 'explained')),
+    CONSTRAINT unexplained_refund_digest_length CHECK (octet_length(key_digest) = 32),
+    CONSTRAINT unexplained_refund_key_with_digest CHECK ((gateway_key IS NULL) = (key_digest IS NULL)),
+    CONSTRAINT unexplained_refund_foreign_has_no_key CHECK ((kind = 'foreign') = (key_digest IS NULL))
+);
+-- What a round looks at again.
+CREATE INDEX unexplained_refunds_to_do ON reconciliation_refunds (looked_at) WHERE state = 'open' AND kind <> 'foreign';

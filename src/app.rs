@@ -193,7 +193,7 @@ async fn reconcile(mut reconciler: Reconciler, pause: Duration, stop: Cancellati
         let ended = reconciler.round().await;
         let unread = matches!(&ended, Ok(Some(round)) if round.more);
         match ended {
-            Ok(Some(round)) if round.new_findings + round.refunded + round.explained > 0 => {
+            Ok(Some(round)) if round.has_news() => {
                 tracing::info!(?round, "a round of reconciliation");
             }
             Ok(_) => {}

@@ -11,13 +11,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     checkout::{
         Checkout,
-        reconcile::{Reconciled, Reconciler, findings},
+        reconcile::{Reconciled, Reconciler, findings, refund_findings},
         review::{self, Verdict},
     },
     config::{DatabaseArgs, GatewayClientArgs, ReconcileKnobs, Timing},
     database,
     gateway::client::GatewayClient,
     place::{Place, PlaceArgs},
+    reconciliation::UnexplainedRefund,
 };
 
 /// Keys, or findings, that one listing shows.
@@ -85,7 +86,7 @@ async fn list(checkout: &Checkout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lists what the gateway holds and our books do not explain, newest first.
+/// Lists what the gateway holds, or gave back, and our books do not explain, newest first.
 #[derive(Debug, Clone, Args)]
 pub struct ReconcileArgs {
     /// Compare the books first, now, as the worker does every minute.
@@ -115,9 +116,13 @@ pub async fn reconcile(
         let mut unread = true;
         while unread {
             let round = reconciler.round().await?.unwrap_or_default();
-            let Reconciled { listed, new_findings, refunded, explained, more } = round;
+            let Reconciled { listed, new_findings, refunded, explained, more, .. } = round;
+            let Reconciled { refunds_listed, new_refund_findings, refunds_explained, .. } = round;
             println!(
                 "looked at {listed} payments: {new_findings} new findings, {refunded} refunded, {explained} explained"
+            );
+            println!(
+                "looked at {refunds_listed} refunds: {new_refund_findings} new findings, {refunds_explained} explained"
             );
             unread = more;
         }
@@ -133,10 +138,27 @@ pub async fn reconcile(
             finding.payment_intent, finding.amount_minor, finding.currency, finding.created_at
         );
     }
-    if findings.is_empty() {
+    let refunds = refund_findings(&pool, LISTED_MAX).await?;
+    refunds.iter().for_each(show_refund);
+    if findings.is_empty() && refunds.is_empty() {
         println!("nothing was found that our books do not explain");
     }
     Ok(())
+}
+
+/// What went back cannot be undone, so there is nothing to decide: it is shown for as long as no row of ours explains it.
+fn show_refund(finding: &UnexplainedRefund) {
+    let key = finding.key.as_ref().map_or("no key of ours", |(key, _)| key);
+    let intent = finding.payment_intent.as_deref().unwrap_or("no payment intent");
+    println!(
+        "{}  {}  {}  {} {} given back of {intent}, {}  {key}",
+        finding.refund_id,
+        finding.kind.name(),
+        finding.state.name(),
+        finding.amount_minor,
+        finding.currency,
+        finding.created_at
+    );
 }
 
 fn reached(place: Place, gateway_secret: &str) -> (DatabaseArgs, GatewayClientArgs) {

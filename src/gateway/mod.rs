@@ -118,6 +118,13 @@ pub enum RefundFound {
     Unreachable { why: String },
 }
 
+/// One page of the gateway's own list of refunds, newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefundsListed {
+    Page { refunds: Vec<ShownRefund>, has_more: bool },
+    Unreachable { why: String },
+}
+
 /// What is asked of the gateway under one of our keys. Whatever it is, the same discipline holds: once, or not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {

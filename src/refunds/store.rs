@@ -184,6 +184,67 @@ pub async fn look_now(tx: &mut PgConnection, digests: &[[u8; 32]]) -> sqlx::Resu
     Ok(rows.into_iter().filter_map(|digest| digest.try_into().ok()).collect())
 }
 
+/// Those that the gateway calls by these names are due for a look.
+pub async fn look_now_at(tx: &mut PgConnection, gateway_ids: &[&str]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE refunds AS r SET look_at = db_clock()
+         FROM (
+             SELECT id FROM refunds WHERE gateway_id = ANY($1) AND status = 'succeeded' ORDER BY id FOR NO KEY UPDATE
+         ) AS told
+         WHERE r.id = told.id",
+        gateway_ids as &[&str],
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// What our books say of a refund that has an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    GivenBack { pending: bool },
+    Failed,
+    Refused,
+}
+
+impl Known {
+    fn read(status: &str, pending: bool) -> Option<Self> {
+        match status {
+            "succeeded" => Some(Self::GivenBack { pending }),
+            "failed" => Some(Self::Failed),
+            "refused" => Some(Self::Refused),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of those that the gateway calls by these names.
+pub async fn known_by_name(tx: &mut PgConnection, gateway_ids: &[&str]) -> sqlx::Result<HashMap<String, Known>> {
+    let rows = sqlx::query!(
+        r#"SELECT gateway_id AS "gateway_id!", status, pending FROM refunds WHERE gateway_id = ANY($1)"#,
+        gateway_ids as &[&str],
+    )
+    .fetch_all(tx)
+    .await?;
+    let known = rows.into_iter().filter_map(|row| Some((row.gateway_id, Known::read(&row.status, row.pending)?)));
+    Ok(known.collect())
+}
+
+/// What is known under these keys; of one that was refused and ran anew, what it gave back.
+pub async fn known_by_key(tx: &mut PgConnection, digests: &[[u8; 32]]) -> sqlx::Result<HashMap<[u8; 32], Known>> {
+    let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
+    let rows = sqlx::query!(
+        "SELECT key_digest, status, pending FROM refunds
+         WHERE key_digest = ANY($1) AND status IN ('succeeded', 'failed', 'refused') ORDER BY (status <> 'refused'), id",
+        &digests as &[&[u8]],
+    )
+    .fetch_all(tx)
+    .await?;
+    let known = |digest: Vec<u8>, status: &str, pending| Some((digest.try_into().ok()?, Known::read(status, pending)?));
+    // Of two the later counts.
+    Ok(rows.into_iter().filter_map(|row| known(row.key_digest, &row.status, row.pending)).collect())
+}
+
 /// False: its outcome was written down before.
 pub async fn refuse(tx: &mut PgConnection, id: RefundId, refusal: &str) -> sqlx::Result<bool> {
     let ended = sqlx::query!(

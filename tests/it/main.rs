@@ -47,6 +47,7 @@ mod ownership;
 mod parked;
 mod partitions;
 mod reconcile;
+mod reconcile_refunds;
 mod recovery;
 mod refund_corners;
 mod refund_failures;
