@@ -18,6 +18,7 @@ use crate::{
         Checkout,
         admission::{Admission, Buckets},
         evidence,
+        follow::follow_once,
         reconcile::Reconciler,
         recover::recover_once,
         shield::Shield,
@@ -176,6 +177,12 @@ async fn recover(checkout: Checkout, pause: Duration, recovered: Tally, stop: Ca
             Ok(_) => {}
             Err(error) => tracing::error!(error = one_line(&error), "a round of recovery failed"),
         }
+        // After the events: what they tell of is due by then.
+        match follow_once(&checkout).await {
+            Ok(round) if round.failed > 0 => tracing::warn!(?round, "refunds that had been given back have failed"),
+            Ok(_) => {}
+            Err(error) => tracing::error!(error = one_line(&error), "refunds could not be followed"),
+        }
         rest(pause, &stop).await;
     }
 }
@@ -186,7 +193,7 @@ async fn reconcile(mut reconciler: Reconciler, pause: Duration, stop: Cancellati
         let ended = reconciler.round().await;
         let unread = matches!(&ended, Ok(Some(round)) if round.more);
         match ended {
-            Ok(Some(round)) if round.new_findings + round.refunded + round.explained > 0 => {
+            Ok(Some(round)) if round.has_news() => {
                 tracing::info!(?round, "a round of reconciliation");
             }
             Ok(_) => {}

@@ -11,13 +11,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     checkout::{
         Checkout,
-        reconcile::{Reconciled, Reconciler, findings},
+        reconcile::{Reconciled, Reconciler, findings, refund_findings},
         review::{self, Verdict},
     },
     config::{DatabaseArgs, GatewayClientArgs, ReconcileKnobs, Timing},
     database,
     gateway::client::GatewayClient,
     place::{Place, PlaceArgs},
+    reconciliation::UnexplainedRefund,
 };
 
 /// Keys, or findings, that one listing shows.
@@ -30,10 +31,12 @@ pub struct ReviewArgs {
     /// The key as the gateway knows it (`chk_…`), from the listing.
     #[arg(requires = "verdict", requires = "by")]
     pub gateway_key: Option<String>,
-    /// The gateway's payment intent that took the money. It is asked to confirm that.
-    #[arg(long, value_name = "PAYMENT_INTENT")]
+    /// What moved the money at the gateway: the payment intent (`pi_…`) that took it, or, for a refund, the refund (`re_…`) that
+    /// gave it back. The gateway is asked to confirm that. Of a refund it also says the amount, and that is what is booked.
+    #[arg(long, value_name = "GATEWAY_ID")]
     pub charged: Option<String>,
-    /// Nothing at the gateway took the money of this order: the key ends with a stored 402, and the customer may start anew.
+    /// Nothing at the gateway took the money of this order, or gave it back: the key ends with a stored refusal, and the customer
+    /// may start anew.
     #[arg(long)]
     pub not_charged: bool,
     /// Who decides. Kept with the decision.
@@ -83,7 +86,7 @@ async fn list(checkout: &Checkout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lists what the gateway holds and our books do not explain, newest first.
+/// Lists what the gateway holds, or gave back, and our books do not explain, newest first.
 #[derive(Debug, Clone, Args)]
 pub struct ReconcileArgs {
     /// Compare the books first, now, as the worker does every minute.
@@ -113,9 +116,13 @@ pub async fn reconcile(
         let mut unread = true;
         while unread {
             let round = reconciler.round().await?.unwrap_or_default();
-            let Reconciled { listed, new_findings, refunded, explained, more } = round;
+            let Reconciled { listed, new_findings, refunded, explained, more, .. } = round;
+            let Reconciled { refunds_listed, new_refund_findings, refunds_explained, .. } = round;
             println!(
                 "looked at {listed} payments: {new_findings} new findings, {refunded} refunded, {explained} explained"
+            );
+            println!(
+                "looked at {refunds_listed} refunds: {new_refund_findings} new findings, {refunds_explained} explained"
             );
             unread = more;
         }
@@ -131,10 +138,27 @@ pub async fn reconcile(
             finding.payment_intent, finding.amount_minor, finding.currency, finding.created_at
         );
     }
-    if findings.is_empty() {
+    let refunds = refund_findings(&pool, LISTED_MAX).await?;
+    refunds.iter().for_each(show_refund);
+    if findings.is_empty() && refunds.is_empty() {
         println!("nothing was found that our books do not explain");
     }
     Ok(())
+}
+
+/// What went back cannot be undone, so there is nothing to decide: it is shown for as long as no row of ours explains it.
+fn show_refund(finding: &UnexplainedRefund) {
+    let key = finding.key.as_ref().map_or("no key of ours", |(key, _)| key);
+    let intent = finding.payment_intent.as_deref().unwrap_or("no payment intent");
+    println!(
+        "{}  {}  {}  {} {} given back of {intent}, {}  {key}",
+        finding.refund_id,
+        finding.kind.name(),
+        finding.state.name(),
+        finding.amount_minor,
+        finding.currency,
+        finding.created_at
+    );
 }
 
 fn reached(place: Place, gateway_secret: &str) -> (DatabaseArgs, GatewayClientArgs) {

@@ -133,7 +133,7 @@ impl Kind {
             Self::LostRefund => (
                 "lost_refund",
                 Among::Refunds,
-                "The customer was told of a refund that is not there, or that failed; or one succeeded, and its record does not say so.",
+                "The customer was told of a refund that is not there, or that was refused; or one was given back, and its record does not say so.",
             ),
             Self::UnchargedOrder => (
                 "uncharged_order",
@@ -161,12 +161,12 @@ impl Kind {
             Self::RefundMismatch => (
                 "refund_mismatch",
                 Among::Charges,
-                "What went back differs: between the gateway and our refunds, or between an order and its own; or a refund is held back that nobody is at.",
+                "What went back differs: between the gateway and our refunds, of which one may have failed there, or between an order and its own; or a refund is held back that nobody is at.",
             ),
             Self::MissingEvent => (
                 "missing_event",
                 Among::Events,
-                "An order, a charge that stands alone or a refund has no event in the outbox, although the outbox still keeps its day.",
+                "An order, a charge that stands alone, a refund or its failure has no event in the outbox, although the outbox still keeps its day.",
             ),
             Self::EventWithoutOrder => (
                 "event_without_order",
@@ -196,7 +196,7 @@ impl Kind {
             Self::UnsentReceipt => (
                 "unsent_receipt",
                 Among::Events,
-                "An order, a charge or a refund has no receipt although its event is through, or a receipt names a mail that the mail service did not deliver.",
+                "An order, a charge, a refund or its failure has no receipt although its event is through, or a receipt names a mail that the mail service did not deliver.",
             ),
             Self::Parked => (
                 "parked",

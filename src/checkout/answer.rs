@@ -1,5 +1,7 @@
 //! What an outcome makes true, and the bytes of its answer, by what was asked for.
 
+use anyhow::bail;
+
 use super::{
     frozen::{Frozen, FrozenCharge, FrozenOrder, FrozenRefund},
     refund::RefundEnd,
@@ -30,7 +32,15 @@ pub(super) fn approved(claim: &Claim, frozen: &Frozen, gateway_id: String) -> an
     match frozen {
         Frozen::Order(order) => bought(claim, order, amount, gateway_id),
         Frozen::Charge(charge) => taken(claim, charge, amount, gateway_id),
-        Frozen::Refund(refund) => given_back(refund, gateway_id),
+        Frozen::Refund(refund) => given_back(refund, gateway_id, false),
+    }
+}
+
+/// The money is on its way: to be counted as given back, until the gateway says otherwise.
+pub(super) fn pending(frozen: &Frozen, gateway_id: String) -> anyhow::Result<(Booked, StoredResponse)> {
+    match frozen {
+        Frozen::Refund(refund) => given_back(refund, gateway_id, true),
+        Frozen::Order(_) | Frozen::Charge(_) => bail!("a charge is taken or not: {gateway_id} is neither"),
     }
 }
 
@@ -179,11 +189,11 @@ fn taken(
     Ok((Booked::Charge(Box::new((charge, event))), response))
 }
 
-fn given_back(frozen: &FrozenRefund, gateway_id: String) -> anyhow::Result<(Booked, StoredResponse)> {
+fn given_back(frozen: &FrozenRefund, gateway_id: String, pending: bool) -> anyhow::Result<(Booked, StoredResponse)> {
     let body = RefundBody {
         id: frozen.refund_id,
         order_id: frozen.order_id,
-        status: "succeeded",
+        status: if pending { "pending" } else { "succeeded" },
         amount: frozen.amount,
         currency: &frozen.currency,
         gateway_id: Some(&gateway_id),
@@ -191,7 +201,7 @@ fn given_back(frozen: &FrozenRefund, gateway_id: String) -> anyhow::Result<(Book
         request_id: Some(frozen.request_id),
     };
     let response = created(refund::location(frozen.order_id, frozen.refund_id), &body)?;
-    Ok((Booked::Refund(Box::new((frozen.clone(), RefundEnd::GivenBack { gateway_id }))), response))
+    Ok((Booked::Refund(Box::new((frozen.clone(), RefundEnd::GivenBack { gateway_id, pending }))), response))
 }
 
 fn new_charge(claim: &Claim, frozen: &FrozenCharge, amount: Money, result: ChargeResult) -> NewCharge {

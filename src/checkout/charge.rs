@@ -98,7 +98,7 @@ pub async fn charge(gateway: &GatewayClient, claim: &Claim, ask: &Ask, limits: L
         // Nothing left to give back: perhaps because it was given back under this very key, which the gateway has forgotten.
         (refused @ Outcome::Declined { .. }, Ask::Refund(_)) if claim.maybe_sent => {
             match gateway.look_up(ask, limits.created_since_s, time_left(limits, 1.0)).await {
-                Lookup::Found(outcome @ Outcome::Approved { .. }) => outcome,
+                Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Pending { .. })) => outcome,
                 Lookup::Found(_) | Lookup::NothingFound => refused,
                 Lookup::Unreachable { why } => Outcome::Unknown { why, frozen: false },
             }
@@ -124,7 +124,9 @@ async fn look_up(gateway: &GatewayClient, ask: &Ask, limits: Limits, evidence: &
         Lookup::Found(Outcome::Approved { gateway_id }) if evidence.given_back.contains(&gateway_id) => {
             Some(Charged::Known(being_given_back()))
         }
-        Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Declined { .. })) => Some(Charged::Known(outcome)),
+        Lookup::Found(outcome @ (Outcome::Approved { .. } | Outcome::Pending { .. } | Outcome::Declined { .. })) => {
+            Some(Charged::Known(outcome))
+        }
         Lookup::Found(_) | Lookup::NothingFound if Instant::now() >= limits.give_up_at => Some(Charged::Untellable),
         Lookup::Found(outcome @ Outcome::Unknown { frozen: true, .. }) => Some(Charged::Known(outcome)),
         Lookup::Found(_) | Lookup::NothingFound => None,
@@ -171,7 +173,8 @@ async fn send(gateway: &GatewayClient, claim: &Claim, ask: &Ask, limits: Limits)
         outcome = gateway.send(ask, time_left(limits, share)).await.sticky(maybe_sent);
         crash_point!(ChargeAnswered);
         match &outcome {
-            Outcome::Approved { .. } | Outcome::Declined { .. } | Outcome::Misconfigured { .. } => break,
+            Outcome::Approved { .. } | Outcome::Pending { .. } => break,
+            Outcome::Declined { .. } | Outcome::Misconfigured { .. } => break,
             Outcome::Unknown { frozen: true, .. } => break,
             Outcome::Unknown { frozen: false, .. } => maybe_sent = true,
             Outcome::NotSent { .. } => {}

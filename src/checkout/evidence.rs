@@ -27,7 +27,7 @@ use crate::{
         record::{Holding, Record},
         store::{self, Newest},
     },
-    reconciliation,
+    reconciliation, refunds,
     webhooks::{
         self,
         store::{NewEvent, Unapplied},
@@ -157,6 +157,8 @@ async fn apply(tx: &mut PgConnection, events: &[Unapplied]) -> sqlx::Result<usiz
     let raw: Vec<[u8; 32]> = digests.iter().map(|digest| digest.0).collect();
     let newest = store::newest(tx, &digests).await?;
     let booked = charges::store::booked(tx, &raw).await?;
+    // Of a refund that was given back there is more to know than its record can say: it may have failed since.
+    let given_back = refunds::store::look_now(tx, &raw).await?;
 
     let verdicts: HashMap<ScopeDigest, Verdict> =
         digests.iter().map(|digest| (*digest, verdict(*digest, &newest, &booked))).collect();
@@ -173,6 +175,7 @@ async fn apply(tx: &mut PgConnection, events: &[Unapplied]) -> sqlx::Result<usiz
         let id = event.event_id.as_str();
         match of_event(event).map(|digest| (digest, verdicts.get(&digest).copied())) {
             None => applied.push((id, "not_ours")),
+            Some((digest, _)) if given_back.contains(&digest.0) => applied.push((id, "woke_recovery")),
             Some((_, Some(Verdict::Applied(outcome)))) => applied.push((id, outcome)),
             Some((digest, Some(Verdict::Wake))) if woken.contains(&digest) => applied.push((id, "woke_recovery")),
             // It moved between our look and our write.

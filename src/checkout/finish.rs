@@ -56,6 +56,10 @@ pub fn conclude(claim: Claim, frozen: &Frozen, charged: Charged) -> anyhow::Resu
             let (booked, response) = answer::approved(&claim, frozen, gateway_id)?;
             (Ending::Completed(response.clone()), booked, Finished::Answered(response))
         }
+        Charged::Known(Outcome::Pending { gateway_id }) => {
+            let (booked, response) = answer::pending(frozen, gateway_id)?;
+            (Ending::Completed(response.clone()), booked, Finished::Answered(response))
+        }
         Charged::Known(Outcome::Declined { gateway_id, decline_code, message }) => {
             let (booked, response) = answer::refused(&claim, frozen, gateway_id, decline_code, message)?;
             (Ending::Failed(response.clone()), booked, Finished::Answered(response))

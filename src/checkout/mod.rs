@@ -4,6 +4,8 @@
 //!   perform ── claim ──▶ Execute | Resume ──┐
 //!                                           ├──▶ finish: charge ──▶ settle ──▶ the answer
 //!   recover ── take over what is due ───────┘
+//!
+//!   follow ── is a refund still what the gateway says? It may fail long after its answer.
 //! ```
 
 pub mod admission;
@@ -14,6 +16,7 @@ pub mod claim;
 pub mod claimed;
 pub mod evidence;
 pub mod finish;
+pub mod follow;
 pub mod frozen;
 pub mod perform;
 pub mod reconcile;

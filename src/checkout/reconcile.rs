@@ -5,6 +5,7 @@
 //! Recovery looks from our records to the gateway; this looks the other way, and so it also sees what a restored backup forgot.
 
 mod give_back;
+mod refunds;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,7 +29,7 @@ use crate::{
         store::{self, Newest},
     },
     leases::Leases,
-    reconciliation::{self, Finding, Kind, Progress, Window, store::NewFinding},
+    reconciliation::{self, Finding, Kind, List, Progress, UnexplainedRefund, Window, store::NewFinding},
 };
 
 /// How far each window reaches back into the one before, for a gateway's clock that is behind ours. Not more than that: it is
@@ -49,8 +50,19 @@ pub struct Reconciled {
     pub new_findings: usize,
     pub refunded: usize,
     pub explained: usize,
+    /// Refunds of the gateway's list that were looked at.
+    pub refunds_listed: usize,
+    pub new_refund_findings: usize,
+    pub refunds_explained: usize,
     /// More pages are waiting than one round reads.
     pub more: bool,
+}
+
+impl Reconciled {
+    /// Was anything found, given back or explained?
+    pub fn has_news(self) -> bool {
+        self.new_findings + self.refunded + self.explained + self.new_refund_findings + self.refunds_explained > 0
+    }
 }
 
 /// Compares the books.
@@ -86,7 +98,10 @@ impl Reconciler {
         // A gateway that does not answer must not keep us from what was found before.
         let read = self.read_list(&mut round).await;
         self.settle_findings(&mut round).await?;
+        let refunds_read = self.read_refunds(&mut round).await;
+        self.settle_refund_findings(&mut round).await?;
         read?;
+        refunds_read?;
         Ok(Some(round))
     }
 
@@ -106,7 +121,7 @@ impl Reconciler {
     }
 
     async fn read_list(&mut self, round: &mut Reconciled) -> anyhow::Result<()> {
-        let mut progress = self.begin_window().await?;
+        let mut progress = self.begin_window(List::Payments).await?;
         for _ in 0..PAGES_MAX {
             let Some(window) = progress.window.clone() else { break };
             if !self.is_our_turn().await? {
@@ -119,14 +134,7 @@ impl Reconciler {
                 Listed::Unreachable { why } => bail!("the gateway's list cannot be read: {why}"),
             };
             round.listed += intents.len();
-            let last = intents.last().map(|intent| intent.gateway_id.clone());
-            let next = match last.filter(|_| has_more) {
-                Some(after_id) => Progress {
-                    reached_s: progress.reached_s,
-                    window: Some(Window { until_s: window.until_s, after_id: Some(after_id) }),
-                },
-                None => Progress { reached_s: window.until_s, window: None },
-            };
+            let next = next_page(&progress, &window, intents.last().map(|intent| intent.gateway_id.clone()), has_more);
             match self.note(&intents, &progress, &next).await? {
                 Some(new_findings) => round.new_findings += new_findings,
                 // Another reconciler reads on from here.
@@ -134,14 +142,14 @@ impl Reconciler {
             }
             progress = next;
         }
-        round.more = progress.window.is_some();
+        round.more |= progress.window.is_some();
         Ok(())
     }
 
     /// The window that was left half way, or the next one.
-    async fn begin_window(&self) -> anyhow::Result<Progress> {
+    async fn begin_window(&self, list: List) -> anyhow::Result<Progress> {
         let mut tx = database::begin(&self.pool).await?;
-        let mut progress = reconciliation::store::progress(&mut tx).await.context("reading the progress")?;
+        let mut progress = reconciliation::store::progress(&mut tx, list).await.context("reading the progress")?;
         tx.rollback().await?;
         if progress.window.is_none() {
             let now = database::clock(&self.pool).await?;
@@ -150,7 +158,7 @@ impl Reconciler {
             if until_s > progress.reached_s {
                 let begun = Progress { window: Some(Window { until_s, after_id: None }), ..progress.clone() };
                 let mut tx = database::begin(&self.pool).await?;
-                let moved = reconciliation::store::advance(&mut tx, &progress, &begun).await?;
+                let moved = reconciliation::store::advance(&mut tx, list, &progress, &begun).await?;
                 tx.commit().await?;
                 if moved {
                     progress = begun;
@@ -194,7 +202,7 @@ impl Reconciler {
             reconciliation::store::insert(&mut tx, &found).await.context("writing findings down")?
         };
         wake(&mut tx, &books, &found, &new).await?;
-        if !reconciliation::store::advance(&mut tx, from, to).await? {
+        if !reconciliation::store::advance(&mut tx, List::Payments, from, to).await? {
             tx.rollback().await?;
             return Ok(None);
         }
@@ -203,6 +211,17 @@ impl Reconciler {
             announce(finding);
         }
         Ok(Some(new.len()))
+    }
+}
+
+/// Where the list is read on: behind the last of this page, or at the end of its window.
+fn next_page(progress: &Progress, window: &Window, last: Option<String>, has_more: bool) -> Progress {
+    match last.filter(|_| has_more) {
+        Some(after_id) => Progress {
+            reached_s: progress.reached_s,
+            window: Some(Window { until_s: window.until_s, after_id: Some(after_id) }),
+        },
+        None => Progress { reached_s: window.until_s, window: None },
     }
 }
 
@@ -245,6 +264,12 @@ fn announce(finding: &NewFinding<'_>) {
 pub async fn findings(pool: &PgPool, most: i64) -> anyhow::Result<Vec<Finding>> {
     let mut connection = pool.acquire().await.context("no database connection")?;
     reconciliation::store::newest(&mut connection, most).await.context("reading findings")
+}
+
+/// What went back and is not explained, the newest first.
+pub async fn refund_findings(pool: &PgPool, most: i64) -> anyhow::Result<Vec<UnexplainedRefund>> {
+    let mut connection = pool.acquire().await.context("no database connection")?;
+    reconciliation::refund_store::newest(&mut connection, most).await.context("reading findings")
 }
 
 /// Did it take money that is not all back?

@@ -14,7 +14,7 @@ use crate::{
     money::Money,
     orders::refund_store::{self as balance, Reserved},
     outbox::store::NewEvent,
-    refunds::store::{self as refunds, NewRefund},
+    refunds::store::{self as refunds, GivenBack, NewRefund},
     wire::event::{ORDER_REFUNDED, OrderRefunded},
 };
 
@@ -132,6 +132,8 @@ pub(super) async fn release(tx: &mut PgConnection, frozen: &FrozenRefund) -> sql
 pub enum RefundEnd {
     GivenBack {
         gateway_id: String,
+        /// The customer's bank has not confirmed it.
+        pending: bool,
     },
     Refused {
         why: String,
@@ -147,11 +149,13 @@ pub(super) async fn end(
     end: &RefundEnd,
 ) -> sqlx::Result<Option<NewEvent>> {
     match end {
-        RefundEnd::GivenBack { gateway_id } => {
+        RefundEnd::GivenBack { gateway_id, pending } => {
             let event = EventId::mint();
-            if !refunds::succeed(&mut *tx, frozen.refund_id, gateway_id, event).await? {
+            let given = GivenBack { gateway_id, amount_minor: frozen.amount, pending: *pending, event };
+            let Some(held) = refunds::succeed(&mut *tx, frozen.refund_id, given).await? else {
                 return Err(not_held_back(frozen));
-            }
+            };
+            hold_as_given(tx, frozen, held).await?;
             let sequence = balance::give_back(tx, frozen.order_id, frozen.amount).await?;
             Ok(Some(told(frozen, gateway_id, event, sequence)?))
         }
@@ -167,6 +171,23 @@ pub(super) async fn end(
             Ok(None)
         }
     }
+}
+
+/// A person may have accepted another amount than was held back: what was held for nothing is free again, and what is missing
+/// must be left.
+async fn hold_as_given(tx: &mut PgConnection, frozen: &FrozenRefund, held: i64) -> sqlx::Result<()> {
+    if held > frozen.amount {
+        balance::release(tx, frozen.order_id, held - frozen.amount).await?;
+    } else if held < frozen.amount
+        && let Reserved::TooMuch { left_minor } =
+            balance::reserve(tx, frozen.order_id, Some(frozen.amount - held)).await?
+    {
+        let (id, amount) = (frozen.refund_id, frozen.amount);
+        return Err(sqlx::Error::Protocol(format!(
+            "refund {id} gave {amount} back, {held} are held back for it, and only {left_minor} more are left"
+        )));
+    }
+    Ok(())
 }
 
 /// An outcome for an amount that nobody holds back: no money may be counted by it, and somebody must look.

@@ -1,7 +1,8 @@
 //! The end of what no program can find out: a person looks at the gateway's own pages and decides. Was the customer charged?
 //!
 //! The decision is kept for good, and then the record is finished by the same settle as every other. A charge is believed only
-//! if the gateway confirms it under that id, for this key, amount and currency.
+//! if the gateway confirms it under that id, for this key, amount and currency. A refund is believed with whatever amount the
+//! gateway gave: it cannot be undone, so our books have to follow.
 
 use std::time::Duration;
 
@@ -12,18 +13,20 @@ use super::{
     Checkout,
     charge::Charged,
     finish::conclude,
-    frozen::{Frozen, gateway_key as key_at_gateway, key_digest},
+    frozen::{Frozen, FrozenRefund, gateway_key as key_at_gateway, key_digest},
     settle::{Settled, settle},
 };
 use crate::{
     database,
-    gateway::{Ask, Lookup, Outcome, RefundRequest, Shown},
+    gateway::{Ask, Lookup, Outcome, RefundFound, RefundRequest, RefundStatus, Shown, ShownRefund},
     idempotency::{
         claim_store,
         key::ScopeDigest,
         record::{Claim, State},
         store,
     },
+    money::Money,
+    orders::refund_store as balance,
     reviews::store::NewReview,
 };
 
@@ -46,7 +49,7 @@ pub struct Waiting {
 /// The verdict of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// This payment intent at the gateway took the money.
+    /// This payment intent at the gateway took the money; or, of a refund, this refund gave it back.
     Charged { gateway_id: String },
     /// Nothing at the gateway did.
     NotCharged,
@@ -81,23 +84,32 @@ pub async fn decide(
 ) -> anyhow::Result<Consequences> {
     ensure!(!decided_by.trim().is_empty(), "a decision needs the name of who took it");
     let digest = key_digest(gateway_key).with_context(|| format!("{gateway_key} is no gateway key of ours"))?;
-    let (frozen, first_sent_at) = under_review(checkout, digest).await?;
+    let (mut frozen, first_sent_at) = under_review(checkout, digest).await?;
     let ask = frozen.ask(digest)?;
-    let consequences = match verdict {
-        Verdict::Charged { gateway_id } => {
+    let mut pending = false;
+    let consequences = match (verdict, &ask, &mut frozen) {
+        (Verdict::Charged { gateway_id }, Ask::Refund(request), Frozen::Refund(refund)) => {
+            let given = confirm_refunded(checkout, gateway_id, request, refund).await?;
+            (refund.amount, pending) = (given.amount, given.status == RefundStatus::Pending);
+            Consequences::default()
+        }
+        (Verdict::Charged { gateway_id }, ..) => {
             confirm_charged(checkout, gateway_id, &ask).await?;
             Consequences::default()
         }
-        Verdict::NotCharged => confirm_not_charged(checkout, &ask, first_sent_at).await?,
+        (Verdict::NotCharged, ..) => confirm_not_charged(checkout, &ask, first_sent_at).await?,
     };
 
     // If we die here, the lease runs out, recovery finds nothing once more, and the key is under review again.
     let claim = take_over(checkout, digest).await?;
-    let (outcome, gateway_id) = match verdict {
-        Verdict::Charged { gateway_id } => {
-            (Outcome::Approved { gateway_id: gateway_id.clone() }, Some(gateway_id.clone()))
-        }
-        Verdict::NotCharged => (not_charged(), None),
+    let gateway_id = match verdict {
+        Verdict::Charged { gateway_id } => Some(gateway_id.clone()),
+        Verdict::NotCharged => None,
+    };
+    let outcome = match gateway_id.clone() {
+        Some(gateway_id) if pending => Outcome::Pending { gateway_id },
+        Some(gateway_id) => Outcome::Approved { gateway_id },
+        None => not_charged(),
     };
     let (mut settlement, _) = conclude(claim, &frozen, Charged::Known(outcome))?;
     let customer = frozen.customer();
@@ -131,23 +143,51 @@ async fn under_review(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Resul
 
 /// It is believed only if the gateway says so itself.
 async fn confirm_charged(checkout: &Checkout, gateway_id: &str, ask: &Ask) -> anyhow::Result<()> {
-    let found = match ask {
-        Ask::Charge(request) => checkout.gateway.retrieve(gateway_id, request, CONFIRM_MAX).await,
-        Ask::Refund(request) => match checkout.gateway.lookup_refund(request, 0, CONFIRM_MAX).await {
-            // Of a refund it shows which it was, and only that one is believed.
-            Lookup::Found(Outcome::Approved { gateway_id: shown }) if shown != gateway_id => Lookup::NothingFound,
-            found => found,
-        },
-    };
-    match found {
+    let Ask::Charge(request) = ask else { bail!("a refund is confirmed as a refund") };
+    match checkout.gateway.retrieve(gateway_id, request, CONFIRM_MAX).await {
         Lookup::Found(Outcome::Approved { .. }) => Ok(()),
-        Lookup::Found(_) => {
-            let missed = if let Ask::Charge(_) = ask { "take" } else { "give back" };
-            bail!("the gateway says that {gateway_id} did not {missed} {}", ask.amount())
-        }
+        Lookup::Found(_) => bail!("the gateway says that {gateway_id} did not take {}", ask.amount()),
         Lookup::NothingFound => bail!("the gateway has no {gateway_id} that was made for this key"),
         Lookup::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
     }
+}
+
+/// What the gateway gave back by it. The order has to have that much left: this is asked here, where a person
+/// can be told what to do, and once more when it is settled.
+async fn confirm_refunded(
+    checkout: &Checkout,
+    gateway_id: &str,
+    request: &RefundRequest,
+    refund: &FrozenRefund,
+) -> anyhow::Result<ShownRefund> {
+    let shown = match checkout.gateway.retrieve_refund(gateway_id, CONFIRM_MAX).await {
+        RefundFound::Shown(shown) if shown.is_of(request) => shown,
+        RefundFound::Shown(_) | RefundFound::NotThere => {
+            bail!("the gateway has no {gateway_id} that was made for this key: a refund is named by its own id, re_…")
+        }
+        RefundFound::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
+    };
+    match shown.status {
+        RefundStatus::Pending | RefundStatus::Succeeded => {}
+        RefundStatus::Failed => {
+            bail!("the gateway says that {gateway_id} failed and gave nothing back: decide with --not-charged")
+        }
+        RefundStatus::Open => bail!("the gateway shows something that is not settled: {gateway_id}"),
+    }
+    let given = Money::new(shown.amount, request.amount.currency())
+        .with_context(|| format!("{gateway_id} gave {} back, which is no amount of ours", shown.amount))?;
+    let missing = given.amount_minor() - refund.amount;
+    let mut connection = checkout.pool.acquire().await.context("no database connection")?;
+    let left = balance::left(&mut connection, refund.order_id).await.context("asking what is left of the order")?;
+    ensure!(
+        missing <= left,
+        "the gateway gave {given} back by {gateway_id}; {} is held back for it, and of order {} only {left} more (in minor units) is \
+         neither given back nor held back. Other refunds of this order hold the rest: end those that are open first, then decide \
+         this one again",
+        request.amount,
+        refund.order_id,
+    );
+    Ok(shown)
 }
 
 /// And that there was none, only if the gateway, asked once more, shows none, or only such as took another amount: they are
@@ -173,17 +213,20 @@ async fn confirm_not_charged(
 }
 
 async fn confirm_not_refunded(checkout: &Checkout, request: &RefundRequest) -> anyhow::Result<Consequences> {
-    match checkout.gateway.lookup_refund(request, 0, CONFIRM_MAX).await {
-        Lookup::NothingFound | Lookup::Found(Outcome::Declined { .. }) => Ok(Consequences::default()),
-        Lookup::Found(Outcome::Approved { gateway_id }) => {
-            bail!(
-                "the gateway shows that {gateway_id} gave {} back: decide with --charged {gateway_id}",
-                request.amount
-            )
+    let shown = match checkout.gateway.refunds_under(request, CONFIRM_MAX).await {
+        Ok(shown) => shown,
+        Err(why) => bail!("the gateway cannot confirm it: {why}"),
+    };
+    for ShownRefund { gateway_id, status, amount, currency, .. } in shown {
+        match status {
+            RefundStatus::Failed => {}
+            RefundStatus::Pending | RefundStatus::Succeeded => bail!(
+                "the gateway shows that {gateway_id} gave {amount} {currency} (in minor units) back: decide with --charged {gateway_id}"
+            ),
+            RefundStatus::Open => bail!("the gateway shows something that is not settled: {gateway_id}"),
         }
-        Lookup::Found(other) => bail!("the gateway shows something that is not settled: {other:?}"),
-        Lookup::Unreachable { why } => bail!("the gateway cannot confirm it: {why}"),
     }
+    Ok(Consequences::default())
 }
 
 async fn take_over(checkout: &Checkout, digest: ScopeDigest) -> anyhow::Result<Claim> {

@@ -15,7 +15,7 @@ use crate::{
     ids::{CustomerId, EventId},
     ledger::{self, posting::Posting},
     receipts::{self, Found, Letter, MailClient, Sending, store::Addressed},
-    wire::event::{CHARGE_SUCCEEDED, Event, ORDER_CREATED, ORDER_REFUNDED},
+    wire::event::{CHARGE_SUCCEEDED, Event, ORDER_CREATED, ORDER_REFUNDED, REFUND_FAILED},
 };
 
 /// The consumers, by name.
@@ -142,6 +142,7 @@ fn letter_about(event: &Event) -> Result<Option<Letter>, NoEffect> {
     let letter = match event.kind.as_str() {
         ORDER_CREATED => receipts::of_order_created(event.id, &event.payload),
         ORDER_REFUNDED => receipts::of_order_refunded(event.id, &event.payload),
+        REFUND_FAILED => receipts::of_refund_failed(event.id, &event.payload),
         CHARGE_SUCCEEDED => receipts::of_charge_succeeded(event.id, &event.payload),
         _ => return Ok(None),
     };

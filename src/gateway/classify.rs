@@ -35,6 +35,7 @@ pub enum Situation {
     StillProcessing,
     OtherAmount,
     OtherAmountTaken,
+    OtherAmountGivenBack,
     ServerError,
     ServerErrorRecorded,
     TimedOut,
@@ -58,7 +59,7 @@ pub enum Meaning {
 }
 
 impl Situation {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Succeeded,
         Self::Refunded,
         Self::CardDeclined,
@@ -71,6 +72,7 @@ impl Situation {
         Self::StillProcessing,
         Self::OtherAmount,
         Self::OtherAmountTaken,
+        Self::OtherAmountGivenBack,
         Self::ServerError,
         Self::ServerErrorRecorded,
         Self::TimedOut,
@@ -104,6 +106,8 @@ impl Situation {
             Self::OtherAmount => Meaning::Unknown,
             // Money was taken under our key for something else: whatever is sent now can only take more.
             Self::OtherAmountTaken => Meaning::UnknownRecorded,
+            // And whatever is sent now could only give more back.
+            Self::OtherAmountGivenBack => Meaning::UnknownRecorded,
             // A proxy answers 502 after the upstream executed; a 500 may come after the charge.
             Self::ServerError => Meaning::Unknown,
             Self::ServerErrorRecorded => Meaning::UnknownRecorded,
@@ -128,6 +132,7 @@ impl Situation {
             Self::StillProcessing => "the gateway is still processing",
             Self::OtherAmount => "the gateway answered with another amount",
             Self::OtherAmountTaken => "the gateway took another amount under our key",
+            Self::OtherAmountGivenBack => "the gateway gave another amount back under our key",
             Self::ServerError => "the gateway failed",
             Self::ServerErrorRecorded => "the gateway failed and recorded the failure",
             Self::TimedOut => "the gateway did not answer in time",

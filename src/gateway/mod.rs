@@ -28,6 +28,8 @@ pub struct ChargeRequest {
 pub enum Outcome {
     /// The money was taken, or given back.
     Approved { gateway_id: String },
+    /// A refund that the gateway has taken on and counts as given back, and that the customer's bank has not confirmed.
+    Pending { gateway_id: String },
     /// The gateway refused for good: sending it again brings the same answer.
     Declined { gateway_id: Option<String>, decline_code: String, message: String },
     /// Certainly not executed.
@@ -63,6 +65,65 @@ pub struct RefundRequest {
 
 /// The `decline_code` of a refund for which nothing is left: another one, perhaps an earlier send of this one, gave it all.
 pub const ALREADY_REFUNDED: &str = "charge_already_refunded";
+
+/// A refund as the gateway shows it: whoever asked for it, for whatever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownRefund {
+    pub gateway_id: String,
+    pub status: RefundStatus,
+    /// In minor units of a currency that need not be one of ours.
+    pub amount: i64,
+    pub currency: String,
+    /// Whose money it is. A refund of a bare charge has none.
+    pub payment_intent: Option<String>,
+    /// The key it was made under, if its maker was us.
+    pub checkout_key: Option<String>,
+    /// Seconds since 1970, by the gateway's clock.
+    pub created_s: i64,
+}
+
+impl ShownRefund {
+    /// Was it made for this: under this key, of this payment, in this currency? The amount is another question.
+    pub fn is_of(&self, request: &RefundRequest) -> bool {
+        self.checkout_key.as_deref() == Some(&*request.key)
+            && self.payment_intent.as_deref() == Some(&*request.gateway_id)
+            && self.currency == request.amount.currency().code()
+    }
+}
+
+/// Where a refund's money is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RefundStatus {
+    /// The gateway has taken it on, and the customer's bank has not confirmed it.
+    Pending,
+    Succeeded,
+    /// Turned down or called off, perhaps long after it had succeeded: the money is the shop's again.
+    Failed,
+    /// The customer is to do something first, or a word we do not know.
+    Open,
+}
+
+impl RefundStatus {
+    /// Does the gateway count its money as given back?
+    pub fn gives_back(self) -> bool {
+        matches!(self, Self::Pending | Self::Succeeded)
+    }
+}
+
+/// What the gateway says of one refund, asked by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefundFound {
+    Shown(ShownRefund),
+    NotThere,
+    Unreachable { why: String },
+}
+
+/// One page of the gateway's own list of refunds, newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefundsListed {
+    Page { refunds: Vec<ShownRefund>, has_more: bool },
+    Unreachable { why: String },
+}
 
 /// What is asked of the gateway under one of our keys. Whatever it is, the same discipline holds: once, or not known.
 #[derive(Debug, Clone, PartialEq, Eq)]

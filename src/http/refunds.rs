@@ -126,7 +126,7 @@ fn shown(refund: &StoredRefund) -> RefundBody<'_> {
     RefundBody {
         id: RefundId(refund.id),
         order_id: OrderId(refund.order_id),
-        status: if refund.status == "reserved" { "pending" } else { &refund.status },
+        status: if refund.status == "reserved" || refund.pending { "pending" } else { &refund.status },
         amount: refund.amount_minor,
         currency: &refund.currency,
         gateway_id: refund.gateway_id.as_deref(),

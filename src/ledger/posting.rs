@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::wire::event::{
     CHARGE_SUCCEEDED, ChargeSucceeded, Event, ORDER_CREATED, ORDER_REFUNDED, OrderCreated, OrderRefunded,
+    REFUND_FAILED, RefundFailed,
 };
 
 /// Where money is or comes from.
@@ -51,6 +52,11 @@ impl Posting {
             ORDER_REFUNDED => {
                 let back: OrderRefunded = payload(event)?;
                 moved(event, back.order_id.0, Account::Sales, Account::Gateway, back.amount, back.currency)
+            }
+            // Nothing is ever changed: what was posted is posted against.
+            REFUND_FAILED => {
+                let kept: RefundFailed = payload(event)?;
+                moved(event, kept.order_id.0, Account::Gateway, Account::Sales, kept.amount, kept.currency)
             }
             CHARGE_SUCCEEDED => {
                 let taken: ChargeSucceeded = payload(event)?;
@@ -123,6 +129,10 @@ mod tests {
         let posting = Posting::of(&event(ORDER_REFUNDED, order, &back)).unwrap();
         assert_eq!(posting.entries(), [(Account::Sales, 1000), (Account::Gateway, -1000)]);
         assert!(Posting::of(&event(ORDER_REFUNDED, OrderId::mint(), &back)).is_err());
+        // And if it failed, back again, to the cent.
+        let failed = Posting::of(&event(REFUND_FAILED, order, &back)).unwrap();
+        assert_eq!(failed.entries(), [(Account::Gateway, 1000), (Account::Sales, -1000)]);
+        assert!(Posting::of(&event(REFUND_FAILED, OrderId::mint(), &back)).is_err());
     }
 
     #[test]

@@ -5,25 +5,33 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicI64, AtomicU32, Ordering},
-    time::{SystemTime, UNIX_EPOCH},
+    sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Serialize, Serializer};
 
 /// How long a key is honoured, as in the dialect: at least a day.
 const KEY_TTL_MS: i64 = 24 * 3_600_000;
+/// Days at a bank; here long enough to see both states.
+const REFUND_ENDS_MS: u64 = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Clock {
     advance_ms: AtomicI64,
     key_ttl_ms: AtomicI64,
     search_lag_ms: AtomicI64,
+    refund_ends_ms: AtomicU64,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { advance_ms: 0.into(), key_ttl_ms: KEY_TTL_MS.into(), search_lag_ms: 0.into() }
+        Self {
+            advance_ms: 0.into(),
+            key_ttl_ms: KEY_TTL_MS.into(),
+            search_lag_ms: 0.into(),
+            refund_ends_ms: REFUND_ENDS_MS.into(),
+        }
     }
 }
 
@@ -66,11 +74,21 @@ impl Clock {
         self.search_lag_ms.store(ms, Ordering::Relaxed);
     }
 
+    /// How long the card of a refund that is not over at once takes to end it, by the clock on the wall.
+    pub(super) fn refund_ends(&self) -> Duration {
+        Duration::from_millis(self.refund_ends_ms.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_refund_ends(&self, after: Duration) {
+        self.refund_ends_ms.store(u64::try_from(after.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     pub(super) fn reset(&self) {
         let start = Self::default();
         self.advance_ms.store(start.advance_ms(), Ordering::Relaxed);
         self.set_key_ttl_ms(start.key_ttl_ms());
         self.set_search_lag_ms(start.search_lag_ms());
+        self.set_refund_ends(start.refund_ends());
     }
 }
 

@@ -12,7 +12,8 @@
 //! | `GET /_mock/ledger[?reference=]` | every capture |
 //! | `GET /_mock/stats` | executions, replays, conflicts, mismatches, faults fired by name |
 //! | `GET /_mock/clock`, `POST /_mock/clock {"advance_s"}` | the gateway's time, and how to push it forward |
-//! | `POST /_mock/settings {"key_ttl_s"?, "search_lag_ms"?, "seed"?, "ignore_idempotency_keys"?}` | knobs |
+//! | `POST /_mock/settings {"key_ttl_s"?, "search_lag_ms"?, "refund_ends_ms"?, "seed"?, "ignore_idempotency_keys"?}` | knobs |
+//! | `POST /_mock/refunds {"id", "status"}` | a refund that was pending has `succeeded` or `failed`, or one that had succeeded has `failed` |
 //! | `GET /_mock/webhooks` | the endpoint, and what was delivered, failed, given up and is pending |
 //! | `POST /_mock/webhooks {"url", "secret"}` | events go there from now on; `DELETE`: nowhere, and none is pending |
 //! | `POST /_mock/reset` | empty books, and everything else as at the start |
@@ -25,10 +26,13 @@ use serde_json::json;
 
 use super::{
     Gateway,
+    clock::RefundId,
     fault_plan::{Named, Plan},
     faults::{Fault, FaultName, LATENCY_MS_MAX, Misbehaviour, WebhookFaultName},
     form::Form,
     ledger,
+    object::RefundStatus,
+    refunds,
     reply::{Refusal, Reply},
     webhooks::{Endpoint, Webhooks},
 };
@@ -74,6 +78,7 @@ pub(super) async fn answer(
             Ok(clock(gateway))
         }
         ("reset", &Method::POST) => reset(gateway).await,
+        ("refunds", &Method::POST) => end_refund(gateway, &parse(body)?).await,
         ("webhooks", &Method::GET) => webhooks(gateway).await,
         ("webhooks", &Method::POST) => {
             let Receiver { url, secret } = parse(body)?;
@@ -85,11 +90,11 @@ pub(super) async fn answer(
         ("faults" | "webhooks", _) => Err(not_allowed("GET, POST, DELETE")),
         ("clock", _) => Err(not_allowed("GET, POST")),
         ("ledger" | "stats", _) => Err(not_allowed("GET")),
-        ("reset" | "settings", _) => Err(not_allowed("POST")),
+        ("refunds" | "reset" | "settings", _) => Err(not_allowed("POST")),
         _ => {
             let message = format!(
-                "There is no /_mock/{path}: there are clock, faults, ledger, reset, settings, stats and \
-                 webhooks."
+                "There is no /_mock/{path}: there are clock, faults, ledger, refunds, reset, settings, stats \
+                 and webhooks."
             );
             Err(Refusal::new(StatusCode::NOT_FOUND, "invalid_request_error", message))
         }
@@ -148,6 +153,7 @@ struct Advance {
 struct SettingsAsked {
     key_ttl_s: Option<u32>,
     search_lag_ms: Option<u32>,
+    refund_ends_ms: Option<u32>,
     seed: Option<u64>,
     ignore_idempotency_keys: Option<bool>,
 }
@@ -194,11 +200,40 @@ fn set(gateway: &Gateway, asked: &SettingsAsked) {
     if let Some(ms) = asked.search_lag_ms {
         gateway.clock.set_search_lag_ms(ms.into());
     }
+    if let Some(ms) = asked.refund_ends_ms {
+        gateway.clock.set_refund_ends(Duration::from_millis(ms.into()));
+    }
     if let Some(seed) = asked.seed {
         gateway.faults.set_seed(seed);
     }
     if let Some(ignore) = asked.ignore_idempotency_keys {
         gateway.faults.set_ignore_idempotency_keys(ignore);
+    }
+}
+
+/// How a refund ends.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RefundEnd {
+    id: String,
+    status: String,
+}
+
+async fn end_refund(gateway: &Arc<Gateway>, asked: &RefundEnd) -> Result<Reply, Refusal> {
+    let missing = || Refusal::missing(StatusCode::NOT_FOUND, "id", format!("No such refund: '{}'", asked.id));
+    let id = RefundId::parse(&asked.id).ok_or_else(missing)?;
+    let wrong = || Refusal::invalid("status is succeeded or failed.").about("status");
+    let status =
+        RefundStatus::from_name(&asked.status).filter(|status| *status != RefundStatus::Pending).ok_or_else(wrong)?;
+    // A transaction must not end with its client.
+    let ending = Arc::clone(gateway);
+    match gateway.executions.spawn(async move { refunds::end(&ending, id, status).await }).await {
+        Ok(Ok(ended)) => ended.map(|refund| Reply::ok(&*refund)),
+        Ok(Err(error)) => {
+            tracing::error!(error = format!("{error:#}"), "a refund cannot be ended");
+            Err(Refusal::internal())
+        }
+        Err(_panicked) => Err(Refusal::internal()),
     }
 }
 
@@ -209,6 +244,7 @@ fn clock(gateway: &Gateway) -> Reply {
         "advance_s": clock.advance_ms() / 1000,
         "key_ttl_s": clock.key_ttl_ms() / 1000,
         "search_lag_ms": clock.search_lag_ms(),
+        "refund_ends_ms": clock.refund_ends().as_millis(),
     }))
 }
 

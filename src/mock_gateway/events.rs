@@ -19,7 +19,7 @@ use super::{
     clock::{EventId, IntentId},
     form::Form,
     lookups::Lookup,
-    object::{Charge, Intent},
+    object::{Charge, Intent, Refund, RefundStatus},
     paging::{self, List},
     reply::{Refusal, Reply},
 };
@@ -32,16 +32,21 @@ pub(super) enum EventKind {
     PaymentSucceeded,
     PaymentFailed,
     ChargeRefunded,
+    RefundUpdated,
+    RefundFailed,
 }
 
 impl EventKind {
-    pub(super) const ALL: [Self; 3] = [Self::PaymentSucceeded, Self::PaymentFailed, Self::ChargeRefunded];
+    pub(super) const ALL: [Self; 5] =
+        [Self::PaymentSucceeded, Self::PaymentFailed, Self::ChargeRefunded, Self::RefundUpdated, Self::RefundFailed];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::PaymentSucceeded => "payment_intent.succeeded",
             Self::PaymentFailed => "payment_intent.payment_failed",
             Self::ChargeRefunded => "charge.refunded",
+            Self::RefundUpdated => "refund.updated",
+            Self::RefundFailed => "refund.failed",
         }
     }
 
@@ -65,6 +70,7 @@ pub(super) struct Event {
 pub(super) enum EventObject {
     Intent(Arc<Intent>),
     Charge(Arc<Charge>),
+    Refund(Arc<Refund>),
     /// As the books in PostgreSQL kept it.
     Kept {
         intent: IntentId,
@@ -92,6 +98,13 @@ impl Event {
             }
             Change::Payment { charge: None, .. } => return None,
             Change::Refund { charge, .. } => (EventKind::ChargeRefunded, EventObject::Charge(Arc::clone(charge))),
+            Change::RefundEnded { refund, .. } => {
+                let kind = match refund.status {
+                    RefundStatus::Failed => EventKind::RefundFailed,
+                    RefundStatus::Pending | RefundStatus::Succeeded => EventKind::RefundUpdated,
+                };
+                (kind, EventObject::Refund(Arc::clone(refund)))
+            }
         };
         Some(Self { id, kind, object, request_id: request_id.into(), key: key.map(Into::into) })
     }
@@ -101,6 +114,7 @@ impl Event {
         match &self.object {
             EventObject::Intent(intent) => intent.id,
             EventObject::Charge(charge) => charge.intent,
+            EventObject::Refund(refund) => refund.intent,
             EventObject::Kept { intent, .. } => *intent,
         }
     }
@@ -111,6 +125,7 @@ impl Serialize for EventObject {
         match self {
             Self::Intent(intent) => intent.serialize(serializer),
             Self::Charge(charge) => charge.serialize(serializer),
+            Self::Refund(refund) => refund.serialize(serializer),
             Self::Kept { json, .. } => json.serialize(serializer),
         }
     }

@@ -46,7 +46,7 @@ pub(super) struct Charge {
     pub(super) amount_refunded: i64,
 }
 
-/// Money that went back. It succeeds at once and never changes.
+/// Money that goes back. Most succeed at once; one may wait for the customer's bank, and fail even after it had succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refund {
     pub(super) id: RefundId,
@@ -56,6 +56,37 @@ pub(super) struct Refund {
     pub(super) currency: Currency,
     pub(super) metadata: Metadata,
     pub(super) reason: Option<Reason>,
+    pub(super) status: RefundStatus,
+}
+
+/// Where a refund stands, in the dialect's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RefundStatus {
+    Pending,
+    Succeeded,
+    /// The money is the shop's again.
+    Failed,
+}
+
+impl RefundStatus {
+    pub(super) const ALL: [Self; 3] = [Self::Pending, Self::Succeeded, Self::Failed];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+
+    /// Whether it may become this. What has failed stays so.
+    pub(super) fn becomes(self, next: Self) -> bool {
+        matches!((self, next), (Self::Pending, Self::Succeeded | Self::Failed) | (Self::Succeeded, Self::Failed))
+    }
 }
 
 /// Why money goes back, in the dialect's words.
@@ -278,7 +309,7 @@ impl Serialize for Charge {
 
 impl Serialize for Refund {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut json = serializer.serialize_struct("Refund", 10)?;
+        let mut json = serializer.serialize_struct("Refund", 11)?;
         json.serialize_field("id", &self.id)?;
         json.serialize_field("object", "refund")?;
         json.serialize_field("amount", &self.amount)?;
@@ -288,7 +319,11 @@ impl Serialize for Refund {
         json.serialize_field("metadata", &self.metadata)?;
         json.serialize_field("payment_intent", &self.intent)?;
         json.serialize_field("reason", &self.reason.map(Reason::name))?;
-        json.serialize_field("status", "succeeded")?;
+        json.serialize_field("status", self.status.name())?;
+        // As in the dialect: only of one that failed.
+        if self.status == RefundStatus::Failed {
+            json.serialize_field("failure_reason", "unknown")?;
+        }
         json.end()
     }
 }

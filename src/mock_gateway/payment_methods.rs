@@ -3,7 +3,7 @@
 //! Promise: the names and codes are those of the dialect's own test mode, so what is learnt here holds there.
 //! It answers: which payment method makes this payment end how?
 
-use super::faults;
+use super::{faults, object::RefundStatus};
 
 /// What the issuer answers to a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) fn issuer(payment_method: &str) -> Option<Issuer> {
     }
     let card = payment_method.strip_prefix("pm_card_")?;
     Some(match card.strip_prefix("visa_").unwrap_or(card) {
-        "visa" | "mastercard" => Issuer::Approves,
+        "visa" | "mastercard" | PENDING_REFUND | REFUND_FAIL => Issuer::Approves,
         "authenticationRequired" => Issuer::Challenges,
         "chargeDeclined" => Issuer::Declines(Decline::Generic),
         "chargeDeclinedInsufficientFunds" => Issuer::Declines(Decline::InsufficientFunds),
@@ -44,6 +44,19 @@ pub(super) fn issuer(payment_method: &str) -> Option<Issuer> {
         "chargeDeclinedProcessingError" => Issuer::Declines(Decline::ProcessingError),
         _ => return None,
     })
+}
+
+/// The cards whose refunds are not over when they are made.
+const PENDING_REFUND: &str = "pendingRefund";
+const REFUND_FAIL: &str = "refundFail";
+
+/// How a refund to this payment method begins, and how it ends a little later if that is otherwise.
+pub(super) fn refund(payment_method: &str) -> (RefundStatus, Option<RefundStatus>) {
+    match payment_method.strip_prefix("pm_card_") {
+        Some(PENDING_REFUND) => (RefundStatus::Pending, Some(RefundStatus::Succeeded)),
+        Some(REFUND_FAIL) => (RefundStatus::Succeeded, Some(RefundStatus::Failed)),
+        _ => (RefundStatus::Succeeded, None),
+    }
 }
 
 impl Decline {

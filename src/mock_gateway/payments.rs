@@ -107,7 +107,7 @@ async fn execute(gateway: Arc<Gateway>, request: Request, fate: Fate) -> Result<
     })
 }
 
-async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result<Result<Reply, Refusal>> {
+async fn run(gateway: &Arc<Gateway>, request: &Request, fate: Fate) -> anyhow::Result<Result<Reply, Refusal>> {
     let _held = match &request.keyed {
         Some(keyed) if !fate.ignores_key => match admit(gateway, keyed).await? {
             Admitted::Execute(held) => Some(held),
@@ -143,12 +143,19 @@ async fn run(gateway: &Gateway, request: &Request, fate: Fate) -> anyhow::Result
     });
     let event = change.as_ref().and_then(|change| news_in(gateway, request, change));
     let news = event.clone();
+    let made = match &change {
+        Some(Change::Refund { refund, charge }) => Some((Arc::clone(refund), Arc::clone(charge))),
+        _ => None,
+    };
     match gateway.books.commit(Commit { change, event, key }).await.context("committing an execution")? {
         Committed::Done => {
             count(&gateway.stats.executions);
             // It may arrive before our answer, as real news may.
             if let Some(news) = news {
                 gateway.webhooks.committed(news);
+            }
+            if let Some((refund, charge)) = made {
+                refunds::end_later(gateway, &refund, &charge);
             }
             if fate.is(FaultName::IgnoreIdempotency) {
                 gateway.fired(FaultName::IgnoreIdempotency, key_of(request));

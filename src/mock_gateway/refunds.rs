@@ -11,13 +11,15 @@ use http::{StatusCode, request::Parts};
 
 use super::{
     Gateway,
-    books::{Answer, Change},
-    clock::{ChargeId, IntentId, RefundId},
+    books::{Answer, Change, Commit, Committed},
+    clock::{ChargeId, EventId, IntentId, RefundId},
     engine::Decision,
+    events::Event,
     form::Form,
     lookups::Lookup,
-    object::{Charge, Metadata, Reason, Refund},
+    object::{Charge, Metadata, Reason, Refund, RefundStatus},
     paging::{self, List},
+    payment_methods,
     payments::{self, Answered, Command, no_such_intent},
     reply::{Refusal, Reply},
     requests::{asked, form, keyed},
@@ -131,10 +133,75 @@ pub(super) fn decide(id: RefundId, before: &Charge, asked: &RefundAsked) -> Resu
         currency: before.currency,
         metadata: asked.metadata.clone(),
         reason: asked.reason,
+        status: payment_methods::refund(&before.payment_method).0,
     });
     let amount_refunded = before.amount_refunded + amount;
     let charge = Arc::new(Charge { version: before.version + 1, amount_refunded, ..before.clone() });
     Ok(Decision { answer: Answer::Refund(Arc::clone(&refund)), change: Change::Refund { refund, charge } })
+}
+
+/// Of a refund that was just made: what its card's bank makes of it, if that is not over yet. A gateway that is killed
+/// meanwhile forgets it, and [`end`] is how to say it then.
+pub(super) fn end_later(gateway: &Arc<Gateway>, refund: &Refund, charge: &Charge) {
+    let (id, (_, ends)) = (refund.id, payment_methods::refund(&charge.payment_method));
+    let Some(status) = ends else { return };
+    let gateway = Arc::clone(gateway);
+    gateway.executions.clone().spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(gateway.clock.refund_ends()) => {}
+            () = gateway.stop.cancelled() => return,
+        }
+        match end(&gateway, id, status).await {
+            Ok(Ok(_)) => {}
+            // The control plane was faster.
+            Ok(Err(refusal)) => tracing::info!(%id, ?refusal, "a refund ended otherwise than its card says"),
+            Err(error) => tracing::error!(%id, error = format!("{error:#}"), "a refund cannot be ended"),
+        }
+    });
+}
+
+/// Turns of one who meets others at the same charge.
+const TURNS_MAX: usize = 8;
+
+/// Brings a refund to its end, or turns one down that had succeeded: then its money is no longer given back. To say it twice is
+/// to say it once.
+pub(super) async fn end(
+    gateway: &Gateway,
+    id: RefundId,
+    status: RefundStatus,
+) -> anyhow::Result<Result<Arc<Refund>, Refusal>> {
+    let missing = || Refusal::missing(StatusCode::NOT_FOUND, "id", format!("No such refund: '{id}'"));
+    for _ in 0..TURNS_MAX {
+        let Some(seen) = gateway.books.refund(id).await? else { return Ok(Err(missing())) };
+        let Some(before) = gateway.books.charge(seen.charge).await? else { return Ok(Err(missing())) };
+        // Once more, after its charge: if somebody has ended it in between, the charge has a next version by now.
+        let Some(refund) = gateway.books.refund(id).await? else { return Ok(Err(missing())) };
+        if refund.status == status {
+            return Ok(Ok(refund));
+        }
+        if !refund.status.becomes(status) {
+            let message = format!("A refund that is {} does not become {}.", refund.status.name(), status.name());
+            return Ok(Err(Refusal::invalid(message).about("status")));
+        }
+        let back = if status == RefundStatus::Failed { refund.amount } else { 0 };
+        let amount_refunded = before.amount_refunded - back;
+        let charge = Arc::new(Charge { version: before.version + 1, amount_refunded, ..(*before).clone() });
+        let refund = Arc::new(Refund { status, ..(*refund).clone() });
+        let change = Change::RefundEnded { refund: Arc::clone(&refund), charge };
+        let event = gateway.webhooks.keep(|| {
+            let event = EventId(gateway.names.mint(gateway.clock.now_ms()));
+            Event::of(&change, event, &gateway.names.request(), None)
+        });
+        let news = event.clone();
+        let commit = Commit { change: Some(change), event, key: None };
+        if gateway.books.commit(commit).await? == Committed::Done {
+            if let Some(news) = news {
+                gateway.webhooks.committed(news);
+            }
+            return Ok(Ok(refund));
+        }
+    }
+    anyhow::bail!("the charge of {id} is changed by others all the time")
 }
 
 /// In the dialect's own words, which clients match for want of a code.

@@ -45,6 +45,17 @@ pub async fn reserve(tx: &mut PgConnection, order: OrderId, amount_minor: Option
     Ok(Reserved::Amount(amount))
 }
 
+/// How much of an order is neither given back nor held back, in minor units. As of this moment: nothing is locked.
+pub async fn left(connection: &mut PgConnection, order: OrderId) -> sqlx::Result<i64> {
+    let left = sqlx::query_scalar!(
+        r#"SELECT total_minor - refund_reserved_minor AS "left!" FROM orders WHERE id = $1"#,
+        order.0
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(left.unwrap_or(0))
+}
+
 /// Holds an amount back no longer: nothing was sent, or the gateway refused.
 pub async fn release(tx: &mut PgConnection, order: OrderId, amount_minor: i64) -> sqlx::Result<()> {
     sqlx::query!(
@@ -55,6 +66,22 @@ pub async fn release(tx: &mut PgConnection, order: OrderId, amount_minor: i64) -
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// What was given back has come back: it is neither given nor held back any more. The sequence of the event that tells so is
+/// the answer.
+pub async fn take_back(tx: &mut PgConnection, order: OrderId, amount_minor: i64) -> sqlx::Result<i32> {
+    sqlx::query_scalar!(
+        "UPDATE orders
+         SET refunded_minor = refunded_minor - $2, refund_reserved_minor = refund_reserved_minor - $2, events = events + 1,
+             status = CASE WHEN refunded_minor = $2 THEN 'paid' ELSE 'partially_refunded' END
+         WHERE id = $1
+         RETURNING events",
+        order.0,
+        amount_minor,
+    )
+    .fetch_one(tx)
+    .await
 }
 
 /// What was held back has been given back. The sequence of the event that tells so is the answer.

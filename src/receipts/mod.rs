@@ -10,5 +10,5 @@ pub mod store;
 
 pub use self::{
     mail::{Found, Mail, MailClient, Sending},
-    receipt::{Letter, Unreadable, of_charge_succeeded, of_order_created, of_order_refunded},
+    receipt::{Letter, Unreadable, of_charge_succeeded, of_order_created, of_order_refunded, of_refund_failed},
 };

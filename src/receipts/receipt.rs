@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use super::Mail;
 use crate::{
     ids::{CustomerId, EventId},
-    wire::event::{ChargeSucceeded, OrderCreated, OrderRefunded},
+    wire::event::{ChargeSucceeded, OrderCreated, OrderRefunded, RefundFailed},
 };
 
 /// The event's payload is not one a receipt can be made from, today or later.
@@ -69,6 +69,23 @@ pub fn of_order_refunded(event: EventId, payload: &str) -> Result<Letter, Unread
         subject: format!("Your refund for order {}", back.order_id),
         text: format!("{} of your order {} go back to you.\n", amount(back.amount, &back.currency), back.order_id),
         tags: vec![("event_id", event.to_string()), ("order_id", back.order_id.to_string())],
+    })
+}
+
+/// The notice of a `refund.failed`.
+pub fn of_refund_failed(event: EventId, payload: &str) -> Result<Letter, Unreadable> {
+    let kept: RefundFailed = serde_json::from_str(payload).map_err(|error| Unreadable(error.to_string()))?;
+    Ok(Letter {
+        event,
+        customer: kept.customer_id,
+        subject: format!("Your refund for order {} did not arrive", kept.order_id),
+        text: format!(
+            "{} of your order {} could not be given back: your bank has turned the refund down. We owe you this money and \
+             will find another way to pay it.\n",
+            amount(kept.amount, &kept.currency),
+            kept.order_id
+        ),
+        tags: vec![("event_id", event.to_string()), ("order_id", kept.order_id.to_string())],
     })
 }
 
@@ -171,6 +188,9 @@ mod tests {
         );
         let mail = made_out(of_order_refunded(event(), &back));
         assert_eq!((mail.key, mail.text), (event(), format!("10.00 EUR of your order {id} go back to you.\n")));
+        let failed = made_out(of_refund_failed(event(), &back));
+        assert_eq!(failed.subject, format!("Your refund for order {id} did not arrive"));
+        assert!(failed.text.starts_with(&format!("10.00 EUR of your order {id} could not be given back: ")));
         let paid = |reference: &str| {
             format!(
                 r#"{{"charge_id":"{id}","customer_id":42,"gateway_id":"pi_1","amount":5,"currency":"eur"{reference}}}"#

@@ -1,5 +1,6 @@
-//! What the gateway took and our books do not explain: how far has its list been read, and what was found?
+//! What the gateway took, or gave back, and our books do not explain: how far have its lists been read, and what was found?
 
+pub mod refund_store;
 pub mod store;
 
 use time::OffsetDateTime;
@@ -86,7 +87,40 @@ pub struct Finding {
     pub detail: Option<String>,
 }
 
-/// The place in the gateway's list.
+/// Money that the gateway gave back and that no row of ours explains. Nothing undoes that: it is a person's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnexplainedRefund {
+    pub refund_id: String,
+    pub payment_intent: Option<String>,
+    pub kind: Kind,
+    /// Our key and its digest, if there is one.
+    pub key: Option<(String, [u8; 32])>,
+    /// In its own currency's minor units.
+    pub amount_minor: i64,
+    pub currency: String,
+    /// By the gateway's clock.
+    pub created_at: OffsetDateTime,
+    /// Open, or explained.
+    pub state: State,
+}
+
+/// The gateway's lists that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    Payments,
+    Refunds,
+}
+
+impl List {
+    fn slot(self) -> i16 {
+        match self {
+            Self::Payments => 0,
+            Self::Refunds => 1,
+        }
+    }
+}
+
+/// The place in one of the gateway's lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// All that was created before it (seconds since 1970, by the gateway's clock) has been looked at.

@@ -5,29 +5,31 @@ use std::collections::HashSet;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 
-use super::{Finding, Kind, Progress, State, Window};
+use super::{Finding, Kind, List, Progress, State, Window};
 
-pub async fn progress(connection: &mut PgConnection) -> sqlx::Result<Progress> {
-    let row = sqlx::query!("SELECT reached_s, until_s, after_id FROM reconciliation_progress WHERE slot = 0")
-        .fetch_one(connection)
-        .await?;
+pub async fn progress(connection: &mut PgConnection, list: List) -> sqlx::Result<Progress> {
+    let row =
+        sqlx::query!("SELECT reached_s, until_s, after_id FROM reconciliation_progress WHERE slot = $1", list.slot())
+            .fetch_one(connection)
+            .await?;
     let window = row.until_s.map(|until_s| Window { until_s, after_id: row.after_id });
     Ok(Progress { reached_s: row.reached_s, window })
 }
 
 /// Moves on, if nobody else did meanwhile: a reconciler that was paused past its lease must not set another one back.
-pub async fn advance(tx: &mut PgConnection, from: &Progress, to: &Progress) -> sqlx::Result<bool> {
+pub async fn advance(tx: &mut PgConnection, list: List, from: &Progress, to: &Progress) -> sqlx::Result<bool> {
     let (from_until, from_after) = split(from);
     let (to_until, to_after) = split(to);
     let moved = sqlx::query!(
         "UPDATE reconciliation_progress SET reached_s = $4, until_s = $5, after_id = $6
-         WHERE slot = 0 AND reached_s = $1 AND until_s IS NOT DISTINCT FROM $2 AND after_id IS NOT DISTINCT FROM $3",
+         WHERE slot = $7 AND reached_s = $1 AND until_s IS NOT DISTINCT FROM $2 AND after_id IS NOT DISTINCT FROM $3",
         from.reached_s,
         from_until,
         from_after,
         to.reached_s,
         to_until,
         to_after,
+        list.slot(),
     )
     .execute(tx)
     .await?;

@@ -55,6 +55,22 @@ pub struct OrderRefunded {
     pub currency: String,
 }
 
+/// A refund that had been given back failed: its money is the shop's again.
+pub const REFUND_FAILED: &str = "refund.failed";
+
+/// The payload of [`REFUND_FAILED`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefundFailed {
+    pub order_id: OrderId,
+    pub customer_id: CustomerId,
+    pub refund_id: RefundId,
+    /// The gateway's own name for the refund.
+    pub gateway_id: String,
+    /// Minor units.
+    pub amount: i64,
+    pub currency: String,
+}
+
 /// A charge without an order was taken.
 pub const CHARGE_SUCCEEDED: &str = "charge.succeeded";
 

@@ -9,7 +9,8 @@ use crate::ids::{OrderId, RefundId, RequestId};
 pub struct RefundBody<'a> {
     pub id: RefundId,
     pub order_id: OrderId,
-    /// `succeeded`; in lists also `pending` (the outcome is open, the amount held back) and `refused`.
+    /// `succeeded` or `pending` (its outcome is open, or the customer's bank has not confirmed it); later perhaps `failed`, of which
+    /// nothing went back in the end; in lists also `refused`.
     pub status: &'a str,
     /// Minor units.
     pub amount: i64,

@@ -282,3 +282,77 @@ async fn a_receipt_of_the_order_and_one_of_its_refund_are_missed_each() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_refund_that_failed_counts_for_nothing_and_its_traces_cancel_out() {
+    let (mut shop, sale, back) = Shop::with_a_refund().await;
+    shop.fail_refund(&sale, &back, 1000).await;
+    shop.assert_clean().await;
+    // All of it can go back all the same.
+    shop.refund(&sale, "back-2", 4299).await;
+    shop.assert_clean().await;
+    shop.age(60 * 24 * 9).await;
+    shop.execute("DELETE FROM outbox; DELETE FROM event_log; DELETE FROM processed").await;
+    shop.assert_clean().await;
+}
+
+/// Of two companies one has not heard: whichever it is, the audit has.
+#[tokio::test]
+async fn a_refund_that_failed_in_one_of_two_books_is_named() {
+    let (mut shop, sale, back) = Shop::with_a_refund().await;
+    shop.give_back_at_gateway(&sale, -1000);
+    shop.assert_names(Kind::RefundMismatch, &sale.capture.payment_intent).await;
+    shop.fail_refund(&sale, &back, 1000).await;
+    shop.give_back_at_gateway(&sale, 1000);
+    shop.assert_clean().await;
+    shop.give_back_at_gateway(&sale, 1000);
+    shop.assert_names(Kind::RefundMismatch, &sale.capture.payment_intent).await;
+}
+
+/// The gateway's list may be older than the failure, and then still counts it.
+#[tokio::test]
+async fn a_refund_that_failed_after_the_ledger_was_asked_may_still_be_in_it() {
+    let (mut shop, sale, back) = Shop::with_a_refund().await;
+    let before: OffsetDateTime = sqlx::query_scalar("SELECT db_clock()").fetch_one(&shop.pool).await.unwrap();
+    shop.fail_refund(&sale, &back, 1000).await;
+    for (refunded, agrees) in [(0, true), (1000, true), (1001, false)] {
+        shop.captures[0].amount_refunded = refunded;
+        let report = shop.audit_asked_at(before).await;
+        assert_eq!(report.found(Kind::RefundMismatch), u64::from(!agrees), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn every_trace_of_a_failure_is_missed_by_itself() {
+    for (wrong, kind) in [
+        ("DELETE FROM outbox WHERE event_id = '{}'", Kind::MissingEvent),
+        (
+            "UPDATE ledger_entries SET amount_minor = sign(amount_minor) * 999 WHERE event_id = '{}'",
+            Kind::UnbalancedLedger,
+        ),
+        ("UPDATE ledger_entries SET amount_minor = -amount_minor WHERE event_id = '{}'", Kind::UnbalancedLedger),
+        ("DELETE FROM ledger_entries WHERE event_id = '{}'", Kind::UnbalancedLedger),
+        ("UPDATE orders SET refund_reserved_minor = 1000; DELETE FROM orders WHERE '{}' = ''", Kind::RefundMismatch),
+        ("UPDATE idempotency_records SET state = 'failed' WHERE key = 'back-1' AND '{}' <> ''", Kind::LostRefund),
+    ] {
+        let (mut shop, sale, back) = Shop::with_a_refund().await;
+        let event = shop.fail_refund(&sale, &back, 1000).await;
+        shop.execute(&wrong.replace("{}", &event.to_string())).await;
+        let report = shop.audit().await;
+        assert_eq!(report.kinds(), [kind], "{wrong}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_without_its_mail_is_missed_and_one_that_is_booked_twice_is_named() {
+    let (mut shop, sale, back) = Shop::with_a_refund().await;
+    let event = shop.fail_refund(&sale, &back, 1000).await;
+    shop.execute(&format!("DELETE FROM receipts WHERE event_id = '{event}'")).await;
+    shop.age(2).await;
+    shop.assert_names(Kind::UnsentReceipt, &back.refund.to_string()).await;
+    let (mut shop, sale, back) = Shop::with_a_refund().await;
+    shop.fail_refund(&sale, &back, 1000).await;
+    let second = Uuid::now_v7();
+    shop.book(second, sale.order, 1000).await;
+    shop.assert_names(Kind::RepeatedEffect, &second.to_string()).await;
+}

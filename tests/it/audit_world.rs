@@ -118,6 +118,25 @@ impl Shop {
         GivenBack { digest, refund, event }
     }
 
+    /// A refund that had succeeded fails, with all that follows from it. Its event is returned.
+    pub(crate) async fn fail_refund(&mut self, sale: &Sale, back: &GivenBack, amount: i64) -> Uuid {
+        let (event, order) = (Uuid::now_v7(), sale.order);
+        self.execute(&format!(
+            "UPDATE refunds SET status = 'failed', failed_at = db_clock(), failure_event_id = '{event}' WHERE id = '{}';
+             UPDATE orders SET refund_reserved_minor = refund_reserved_minor - {amount}, refunded_minor = refunded_minor - {amount},
+                    events = events + 1,
+                    status = CASE WHEN refunded_minor = {amount} THEN 'paid' ELSE 'partially_refunded' END
+             WHERE id = '{order}';
+             INSERT INTO outbox (day, event_id, aggregate_id, sequence, shard, type, payload)
+             SELECT db_day(), '{event}', id, events, 0, 'refund.failed', '{{}}' FROM orders WHERE id = '{order}'",
+            back.refund
+        ))
+        .await;
+        self.give_back_at_gateway(sale, -amount);
+        self.go_through(event, order, amount).await;
+        event
+    }
+
     /// A refund whose outcome is open. The gateway may have given it back already.
     pub(crate) async fn refund_unknown(&self, sale: &Sale, key: &str, amount: i64) -> Uuid {
         let refund = Uuid::now_v7();
@@ -281,7 +300,7 @@ impl Shop {
         self.execute(&format!(
             "UPDATE orders SET created_at = created_at - {ago};
              UPDATE charges SET created_at = created_at - {ago} WHERE operation = 'charges.create';
-             UPDATE refunds SET finished_at = finished_at - {ago};
+             UPDATE refunds SET finished_at = finished_at - {ago}, failed_at = failed_at - {ago};
              UPDATE outbox SET created_at = created_at - {ago}, sent_at = sent_at - {ago};
              UPDATE event_log SET occurred_at = occurred_at - {ago};
              UPDATE receipts SET sent_at = sent_at - {ago}"

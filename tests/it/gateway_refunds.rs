@@ -21,6 +21,8 @@ stories![
     refunds_are_listed_once_page_by_page,
     a_refund_meets_faults_like_every_post,
     concurrent_refunds_never_exceed_the_capture,
+    a_refund_ends_as_it_is_told_and_one_that_fails_gives_nothing_back,
+    the_cards_whose_refunds_are_not_over_at_once_end_them_by_themselves,
 ];
 
 async fn refund(world: &World, key: &str, form: Pairs<'_>) -> Answer {
@@ -63,6 +65,58 @@ async fn a_refund_under_one_key_happens_once(world: World) {
     assert_eq!((&ledger["count"], &ledger["captures"][0]["amount_refunded"]), (&json!(1), &json!(4299)));
     let by_reference = world.get("/_mock/ledger?reference=order-1").await;
     assert_eq!(by_reference.json["captures"][0]["amount_refunded"], 4299);
+}
+
+/// What the control plane is asked, whatever it answers.
+async fn ended(world: &World, id: &str, status: &str) -> Answer {
+    world.control("refunds", json!({"id": id, "status": status})).await
+}
+
+async fn amount_refunded(world: &World) -> i64 {
+    world.ledger().await["captures"][0]["amount_refunded"].as_i64().expect("an amount")
+}
+
+async fn a_refund_ends_as_it_is_told_and_one_that_fails_gives_nothing_back(world: World) {
+    let paid = world.pay("k1", GRINDER).await;
+    let intent = paid.id();
+    let first = refund(&world, "r1", &[("payment_intent", &intent), ("amount", "1000")]).await;
+    refund(&world, "r2", &[("payment_intent", &intent), ("amount", "299")]).await;
+    for status in ["pending", "canceled", ""] {
+        assert_eq!(ended(&world, &first.id(), status).await.status, 400, "{status}");
+    }
+    assert_eq!(ended(&world, "re_0", "failed").await.status, 404);
+    assert_eq!(amount_refunded(&world).await, 1299);
+    // Twice is once.
+    for _ in 0..2 {
+        let failed = ended(&world, &first.id(), "failed").await;
+        let said = (&failed.json["status"], &failed.json["failure_reason"]);
+        assert_eq!(said, (&json!("failed"), &json!("unknown")));
+        assert_eq!(amount_refunded(&world).await, 299);
+    }
+    assert_eq!(ended(&world, &first.id(), "succeeded").await.status, 400, "what has failed stays so");
+    assert_eq!(world.get(&format!("/v1/refunds/{}", first.id())).await.json["status"], "failed");
+    let listed = world.get(&format!("/v1/refunds?payment_intent={intent}")).await.json;
+    assert_eq!((&listed["data"][0]["status"], &listed["data"][1]["status"]), (&json!("succeeded"), &json!("failed")));
+    // Its recorded answer stays what it was, and what it gave back can be given back anew.
+    assert_eq!(refund(&world, "r1", &[("payment_intent", &intent), ("amount", "1000")]).await.text, first.text);
+    assert_eq!(refund(&world, "r3", &[("payment_intent", &intent)]).await.json["amount"], 4000);
+}
+
+async fn the_cards_whose_refunds_are_not_over_at_once_end_them_by_themselves(world: World) {
+    world.control("settings", json!({ "refund_ends_ms": 1 })).await;
+    for (card, begins, ends, back) in
+        [("pm_card_pendingRefund", "pending", "succeeded", 4299), ("pm_card_refundFail", "succeeded", "failed", 0)]
+    {
+        let paid = world
+            .pay(card, &[("amount", "4299"), ("currency", "eur"), ("payment_method", card), ("confirm", "true")])
+            .await;
+        let made = refund(&world, &format!("r-{card}"), &[("payment_intent", &paid.id())]).await;
+        assert_eq!(made.json["status"], begins, "{card}");
+        let path = format!("/v1/refunds/{}", made.id());
+        wait_for("it ends", async || world.get(&path).await.json["status"] == ends).await;
+        let charge = world.get(&format!("/v1/charges/{}", made.json["charge"].as_str().expect("a charge"))).await;
+        assert_eq!(charge.json["amount_refunded"], back, "{card}");
+    }
 }
 
 async fn partial_refunds_go_up_to_what_was_taken(world: World) {

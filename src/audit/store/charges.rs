@@ -64,7 +64,7 @@ pub(crate) struct SucceededCharge {
     /// When it was booked, which is after it was captured.
     pub(crate) created_at: OffsetDateTime,
     /// What the gateway may say went back of its capture: what our refunds had given back before it was asked, and at most
-    /// also those that are open, or ended later.
+    /// also those that are open, or ended or failed later.
     pub(crate) went_back: RangeInclusive<i64>,
     /// Where its order is the only one, or it stands alone; and charge and refunds were booked as they were.
     pub(crate) booked: Option<Booked>,
@@ -74,7 +74,7 @@ pub(crate) struct SucceededCharge {
 #[derive(Debug)]
 pub(crate) struct Booked {
     pub(crate) net_minor: i64,
-    /// Of the refunds that are booked: what they gave back.
+    /// Of the refunds that are booked: what they gave back, less what failed.
     pub(crate) back_minor: i64,
 }
 
@@ -91,18 +91,18 @@ pub(crate) async fn each_succeeded_charge(
                   COALESCE(r.least, 0) AS "least!", COALESCE(r.most, 0) AS "most!", b.net AS "net?", b.back AS "back?"
            FROM charges AS c
            LEFT JOIN (
-               SELECT of.gateway_id, COALESCE(sum(f.amount_minor) FILTER (WHERE f.finished_at < $1), 0)::bigint AS least,
+               SELECT of.gateway_id, COALESCE(sum(f.amount_minor) FILTER (WHERE f.finished_at < $1 AND f.status <> 'failed'), 0)::bigint AS least,
                       sum(f.amount_minor)::bigint AS most
                FROM refunds AS f JOIN orders AS o ON o.id = f.order_id JOIN charges AS of ON of.id = o.charge_id
-               WHERE f.status IN ('reserved', 'succeeded') GROUP BY of.gateway_id
+               WHERE f.status IN ('reserved', 'succeeded') OR f.failed_at >= $1 GROUP BY of.gateway_id
            ) AS r ON r.gateway_id = c.gateway_id
            LEFT JOIN (
                SELECT charge_id, CASE count(*) WHEN 1 THEN (array_agg(id))[1] END AS only_id FROM orders GROUP BY charge_id
            ) AS o ON o.charge_id = c.id
            LEFT JOIN (
-               SELECT l.aggregate_id, sum(l.amount_minor)::bigint AS net, min(l.currency) AS currency, COALESCE(sum(f.amount_minor), 0)::bigint AS back,
-                      sum(l.amount_minor) FILTER (WHERE f.id IS NULL) AS taken
-               FROM ledger_entries AS l LEFT JOIN refunds AS f ON f.event_id = l.event_id AND f.order_id = l.aggregate_id
+               SELECT l.aggregate_id, sum(l.amount_minor)::bigint AS net, min(l.currency) AS currency, COALESCE(-sum(f.gateway_minor), 0)::bigint AS back,
+                      sum(l.amount_minor) FILTER (WHERE f.event_id IS NULL) AS taken
+               FROM ledger_entries AS l LEFT JOIN refund_events AS f ON f.event_id = l.event_id AND f.order_id = l.aggregate_id
                WHERE l.account = 'gateway' GROUP BY l.aggregate_id
            ) AS b ON b.aggregate_id = CASE c.operation WHEN 'charges.create' THEN c.id ELSE o.only_id END
                  AND b.taken = c.amount_minor AND b.net = c.amount_minor - b.back AND b.currency = c.currency

@@ -14,15 +14,15 @@ use crate::{
 };
 
 /// An order is sold once and a charge taken once, so the gateway's account is debited for it once; and credited once for each
-/// refund. And each is confirmed once; where the mail service is asked, its own list says that better than our receipts
+/// refund, and debited for that once more if it failed. And each is confirmed once; where the mail service is asked, its own list says that better than our receipts
 /// (`mails_are_read`).
 pub(crate) async fn repeated_effects(tx: &mut PgConnection, mails_are_read: bool) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
         r#"WITH kinds AS (SELECT event_id, type FROM outbox UNION SELECT event_id, type FROM event_log),
            postings AS (
-               SELECT l.event_id, l.aggregate_id, l.amount_minor, f.id AS refund_id
-               FROM ledger_entries AS l LEFT JOIN refunds AS f ON f.event_id = l.event_id WHERE l.account = 'gateway'
+               SELECT l.event_id, l.aggregate_id, l.amount_minor, f.refund_id, f.is_failure
+               FROM ledger_entries AS l LEFT JOIN refund_events AS f ON f.event_id = l.event_id WHERE l.account = 'gateway'
            ),
            found AS (
                SELECT aggregate_id, (array_agg(event_id::text ORDER BY event_id))[1:9] AS events,
@@ -32,8 +32,10 @@ pub(crate) async fn repeated_effects(tx: &mut PgConnection, mails_are_read: bool
                SELECT p.aggregate_id, (array_agg(p.event_id::text ORDER BY p.event_id))[1:9],
                       format('the %s refunds of order %s were booked by %s events', f.refunds, p.aggregate_id, count(*))
                FROM postings AS p
-               JOIN (SELECT order_id, count(*) AS refunds FROM refunds WHERE status = 'succeeded' GROUP BY order_id) AS f ON f.order_id = p.aggregate_id
-               WHERE p.amount_minor < 0 GROUP BY p.aggregate_id, f.refunds HAVING count(*) > f.refunds
+               JOIN (
+                   SELECT order_id, count(*) AS refunds FROM refunds WHERE status IN ('succeeded', 'failed') GROUP BY order_id
+               ) AS f ON f.order_id = p.aggregate_id
+               WHERE p.amount_minor < 0 AND p.is_failure IS NOT TRUE GROUP BY p.aggregate_id, f.refunds HAVING count(*) > f.refunds
                UNION ALL
                SELECT r.aggregate_id, (array_agg(r.event_id::text ORDER BY r.event_id))[1:9],
                       format('%s was confirmed by the receipts of %s events', r.aggregate_id, count(*))
@@ -51,6 +53,8 @@ pub(crate) async fn repeated_effects(tx: &mut PgConnection, mails_are_read: bool
     Ok(batch(rows))
 }
 
+/// A refund's own event credits what it gave back, and the event of its failure debits that again.
+///
 /// By event: entries that do not sum to zero, one alone among them. By order or charge: what the gateway was debited with is not
 /// what was charged, or what it was credited with not what was refunded, or an event was processed that left neither. One
 /// finding each, however much of it is wrong; what was booked twice is named as that.
@@ -58,8 +62,8 @@ pub(crate) async fn unbalanced_entries(tx: &mut PgConnection) -> sqlx::Result<Ba
     let rows = sqlx::query_as!(
         Row,
         r#"WITH postings AS MATERIALIZED (
-               SELECT l.event_id, l.aggregate_id, l.amount_minor, l.currency, f.id AS refund_id
-               FROM ledger_entries AS l LEFT JOIN refunds AS f ON f.event_id = l.event_id WHERE l.account = 'gateway'
+               SELECT l.event_id, l.aggregate_id, l.amount_minor, l.currency, f.refund_id
+               FROM ledger_entries AS l LEFT JOIN refund_events AS f ON f.event_id = l.event_id WHERE l.account = 'gateway'
            ),
            debits AS (
                SELECT aggregate_id, count(*) AS postings, sum(amount_minor) AS amount, min(currency) AS currency
@@ -68,8 +72,9 @@ pub(crate) async fn unbalanced_entries(tx: &mut PgConnection) -> sqlx::Result<Ba
            credits AS (
                SELECT p.aggregate_id, count(*) AS postings, COALESCE(max(f.refunds), 0) AS refunds
                FROM postings AS p
-               LEFT JOIN (SELECT order_id, count(*) AS refunds FROM refunds WHERE status = 'succeeded' GROUP BY order_id) AS f
-                      ON f.order_id = p.aggregate_id
+               LEFT JOIN (
+                   SELECT order_id, count(*) AS refunds FROM refunds WHERE status IN ('succeeded', 'failed') GROUP BY order_id
+               ) AS f ON f.order_id = p.aggregate_id
                WHERE p.amount_minor < 0 GROUP BY p.aggregate_id
            ),
            paid AS (
@@ -93,12 +98,12 @@ pub(crate) async fn unbalanced_entries(tx: &mut PgConnection) -> sqlx::Result<Ba
                   OR (d.aggregate_id IS NULL AND EXISTS (
                           SELECT FROM processed AS e WHERE e.consumer = 'ledger' AND e.aggregate_id = p.id AND e.sequence = 1))
                UNION ALL
-               SELECT f.order_id, f.id::text, format('the gateway''s account is credited with %s %s about %s, refund %s gave %s %s back',
-                                                     COALESCE(-p.amount_minor, 0), COALESCE(p.currency, ''), COALESCE(p.aggregate_id, f.order_id), f.id,
-                                                     f.amount_minor, f.currency)
-               FROM refunds AS f LEFT JOIN postings AS p ON p.event_id = f.event_id
-               WHERE f.status = 'succeeded'
-                 AND (p.amount_minor <> -f.amount_minor OR p.currency <> f.currency OR p.aggregate_id <> f.order_id
+               SELECT f.order_id, f.refund_id::text,
+                      format('the gateway''s account is credited with %s %s about %s, refund %s %s %s %s back', COALESCE(-p.amount_minor, 0),
+                             COALESCE(p.currency, ''), COALESCE(p.aggregate_id, f.order_id), f.refund_id,
+                             CASE WHEN f.is_failure THEN 'failed and took' ELSE 'gave' END, abs(f.gateway_minor), f.currency)
+               FROM refund_events AS f LEFT JOIN postings AS p ON p.event_id = f.event_id
+               WHERE (p.amount_minor <> f.gateway_minor OR p.currency <> f.currency OR p.aggregate_id <> f.order_id
                       OR (p.event_id IS NULL AND EXISTS (SELECT FROM processed AS e WHERE e.consumer = 'ledger' AND e.event_id = f.event_id)))
                UNION ALL
                SELECT p.aggregate_id, p.event_id::text,
@@ -141,7 +146,7 @@ pub(crate) async fn entries_of_nobody(tx: &mut PgConnection) -> sqlx::Result<Vec
 /// The receipts consumer is through with an event, and there is no receipt of it. While it is not through, the event is on its
 /// way, held or lost, and named as that. Where the event is no longer kept, the ledger says that there was one.
 ///
-/// By event, and not by order: an order hears of itself once, and of each refund.
+/// By event, and not by order: an order hears of itself once, of each refund, and of its failure.
 pub(crate) async fn unsent_receipts(tx: &mut PgConnection, grace: Duration, kept: &Kept) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
@@ -152,7 +157,9 @@ pub(crate) async fn unsent_receipts(tx: &mut PgConnection, grace: Duration, kept
                    SELECT d.event_id, d.aggregate_id, d.sequence = 1 AS is_first, true AS is_through FROM processed AS d
                    WHERE d.consumer = 'receipts' AND NOT EXISTS (SELECT FROM receipts AS r WHERE r.event_id = d.event_id)
                    UNION ALL
-                   SELECT l.event_id, l.aggregate_id, l.amount_minor > 0, false FROM ledger_entries AS l
+                   SELECT l.event_id, l.aggregate_id,
+                          l.amount_minor > 0 AND NOT EXISTS (SELECT FROM refund_events AS f WHERE f.event_id = l.event_id), false
+                   FROM ledger_entries AS l
                    WHERE l.account = 'gateway' AND NOT EXISTS (SELECT FROM receipts AS r WHERE r.event_id = l.event_id)
                      AND NOT EXISTS (SELECT FROM outbox AS e WHERE e.event_id = l.event_id)
                      AND NOT EXISTS (SELECT FROM event_log AS e WHERE e.event_id = l.event_id)
@@ -167,9 +174,10 @@ pub(crate) async fn unsent_receipts(tx: &mut PgConnection, grace: Duration, kept
                FROM unconfirmed AS u JOIN charges AS c ON c.id = u.aggregate_id AND c.status = 'succeeded' AND c.operation = 'charges.create'
                WHERE u.is_first
                UNION ALL
-               SELECT f.key_digest, ARRAY[f.id::text, f.order_id::text], format('refund %s of order %s', f.id, f.order_id), f.finished_at,
+               SELECT f.key_digest, ARRAY[f.refund_id::text, f.order_id::text],
+                      format('%s %s of order %s', CASE WHEN f.is_failure THEN 'failed refund' ELSE 'refund' END, f.refund_id, f.order_id), f.since,
                       u.event_id, u.is_through
-               FROM unconfirmed AS u JOIN refunds AS f ON f.event_id = u.event_id
+               FROM unconfirmed AS u JOIN refund_events AS f ON f.event_id = u.event_id
            )
            SELECT encode(key_digest, 'hex') AS key, ids AS "ids!", subject || ' has no receipt, and nobody holds its event' AS "detail!",
                   count(*) OVER () AS "total!"

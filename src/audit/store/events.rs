@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Kept, Row, batch};
 use crate::{
     audit::report::Batch,
-    wire::event::{CHARGE_SUCCEEDED, ORDER_CREATED, ORDER_REFUNDED},
+    wire::event::{CHARGE_SUCCEEDED, ORDER_CREATED, ORDER_REFUNDED, REFUND_FAILED},
 };
 
 /// Only of days that are still kept, and the next one too: what happened in the last moment may have an event of the day after.
@@ -26,9 +26,10 @@ pub(crate) async fn missing_events(tx: &mut PgConnection, kept: &Kept) -> sqlx::
                SELECT key_digest, ARRAY[id::text] AS ids, subject || ' has no first event' AS detail, since FROM first
                WHERE NOT EXISTS (SELECT FROM outbox AS e WHERE e.aggregate_id = first.id AND e.sequence = 1)
                UNION ALL
-               SELECT key_digest, ARRAY[id::text, order_id::text, event_id::text], format('refund %s of order %s has no event', id, order_id), finished_at
-               FROM refunds AS f
-               WHERE status = 'succeeded' AND NOT EXISTS (SELECT FROM outbox AS e WHERE e.event_id = f.event_id AND e.aggregate_id = f.order_id)
+               SELECT key_digest, ARRAY[refund_id::text, order_id::text, event_id::text],
+                      format('%s %s of order %s has no event', CASE WHEN is_failure THEN 'failed refund' ELSE 'refund' END, refund_id, order_id), since
+               FROM refund_events AS f
+               WHERE NOT EXISTS (SELECT FROM outbox AS e WHERE e.event_id = f.event_id AND e.aggregate_id = f.order_id)
            )
            SELECT encode(key_digest, 'hex') AS key, ids AS "ids!", detail AS "detail!", count(*) OVER () AS "total!"
            FROM missing
@@ -51,11 +52,12 @@ pub(crate) async fn events_without_order(tx: &mut PgConnection) -> sqlx::Result<
            FROM outbox AS e
            LEFT JOIN orders AS o ON o.id = e.aggregate_id
            LEFT JOIN charges AS c ON c.id = e.aggregate_id AND c.operation = 'charges.create' AND c.status = 'succeeded'
-           LEFT JOIN refunds AS f ON f.event_id = e.event_id AND f.order_id = e.aggregate_id
-           WHERE CASE e.type WHEN $1 THEN c.id IS NULL WHEN $2 THEN f.id IS NULL ELSE o.id IS NULL END
+           LEFT JOIN refund_events AS f ON f.event_id = e.event_id AND f.order_id = e.aggregate_id AND f.is_failure = (e.type = $3)
+           WHERE CASE WHEN e.type = $1 THEN c.id IS NULL WHEN e.type IN ($2, $3) THEN f.event_id IS NULL ELSE o.id IS NULL END
            ORDER BY e.id LIMIT 100"#,
         CHARGE_SUCCEEDED,
         ORDER_REFUNDED,
+        REFUND_FAILED,
     )
     .fetch_all(tx)
     .await?;
@@ -107,11 +109,15 @@ pub(crate) async fn lost_events(tx: &mut PgConnection, grace: Duration, kept: &K
            unbooked AS (
                SELECT id, id AS aggregate_id, subject, since FROM sold
                WHERE NOT EXISTS (
-                         SELECT FROM ledger_entries AS l WHERE l.aggregate_id = sold.id AND l.account = 'gateway' AND l.amount_minor > 0)
+                         SELECT FROM ledger_entries AS l
+                         WHERE l.aggregate_id = sold.id AND l.account = 'gateway' AND l.amount_minor > 0
+                           AND NOT EXISTS (SELECT FROM refund_events AS f WHERE f.event_id = l.event_id))
                  AND NOT EXISTS (SELECT FROM known AS k WHERE k.aggregate_id = sold.id AND k.sequence = 1)
                UNION ALL
-               SELECT id, order_id, format('refund %s of order %s', id, order_id), finished_at FROM refunds AS f
-               WHERE status = 'succeeded' AND NOT EXISTS (SELECT FROM ledger_entries AS l WHERE l.event_id = f.event_id)
+               SELECT refund_id, order_id,
+                      format('%s %s of order %s', CASE WHEN is_failure THEN 'failed refund' ELSE 'refund' END, refund_id, order_id), since
+               FROM refund_events AS f
+               WHERE NOT EXISTS (SELECT FROM ledger_entries AS l WHERE l.event_id = f.event_id)
                  AND NOT EXISTS (SELECT FROM known AS k WHERE k.event_id = f.event_id)
            ),
            found AS (

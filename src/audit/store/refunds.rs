@@ -5,7 +5,8 @@ use sqlx::PgConnection;
 use super::{Row, batch};
 use crate::audit::report::Batch;
 
-/// A refund and its completed record are written in one transaction: while both are kept, neither is without the other.
+/// A refund and its completed record are written in one transaction: while both are kept, neither is without the other. One that
+/// failed later keeps the answer it had.
 pub(crate) async fn lost_refunds(tx: &mut PgConnection) -> sqlx::Result<Batch> {
     let rows = sqlx::query_as!(
         Row,
@@ -16,13 +17,13 @@ pub(crate) async fn lost_refunds(tx: &mut PgConnection) -> sqlx::Result<Batch> {
                FROM idempotency_records AS r
                WHERE r.state = 'completed' AND r.operation = 'orders.refund' AND NOT EXISTS (
                    SELECT FROM refunds AS f
-                   WHERE f.key_digest = r.digest AND f.status = 'succeeded' AND r.response_location LIKE '%/' || f.id
+                   WHERE f.key_digest = r.digest AND f.status IN ('succeeded', 'failed') AND r.response_location LIKE '%/' || f.id
                      AND position(convert_to(f.id::text, 'UTF8') IN r.response_body) > 0
                )
                UNION ALL
-               SELECT f.key_digest, f.id::text, format('refund %s succeeded, but the record of its key is %s', f.id, r.state)
+               SELECT f.key_digest, f.id::text, format('refund %s has %s, but the record of its key is %s', f.id, f.status, r.state)
                FROM refunds AS f JOIN idempotency_records AS r ON r.digest = f.key_digest
-               WHERE f.status = 'succeeded' AND r.state <> 'completed'
+               WHERE f.status IN ('succeeded', 'failed') AND r.state <> 'completed'
                  AND NOT EXISTS (SELECT FROM idempotency_records AS d WHERE d.digest = r.digest AND (d.state = 'completed' OR d.day > r.day))
            )
            SELECT encode(digest, 'hex') AS key, (array_agg(DISTINCT id))[1:10] AS "ids!", string_agg(because, ' and ' ORDER BY because) AS "detail!",

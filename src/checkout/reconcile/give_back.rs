@@ -96,7 +96,7 @@ impl Reconciler {
             return Ok(false);
         };
         match outcome {
-            Outcome::Approved { gateway_id } => {
+            Outcome::Approved { gateway_id } | Outcome::Pending { gateway_id } => {
                 (finding.state, finding.refund_id, finding.detail) = (State::Refunded, Some(gateway_id), None);
             }
             Outcome::Declined { decline_code, .. } if decline_code == ALREADY_REFUNDED => {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{GatewayClient, KEY_METADATA, exchange};
+use super::{GatewayClient, KEY_METADATA, exchange, refund};
 use crate::{
     gateway::{
-        Listed, ListedIntent,
+        Listed, ListedIntent, RefundsListed,
         classify::{PaymentIntent, is_id},
     },
     wire::json,
@@ -53,6 +53,37 @@ impl GatewayClient {
                 Listed::Page { intents: list.data.into_iter().map(listed).collect(), has_more: list.has_more }
             }
             _ => Listed::Unreachable { why: format!("the gateway's list answered {}", answer.status) },
+        }
+    }
+}
+
+impl GatewayClient {
+    /// The same of refunds, whoever made them.
+    pub async fn list_refunds(
+        &self,
+        created_since_s: i64,
+        created_before_s: i64,
+        after: Option<&str>,
+        timeout: Duration,
+    ) -> RefundsListed {
+        let (since, before) = (created_since_s.to_string(), created_before_s.to_string());
+        let mut asked = vec![("limit", PAGE), ("created[gte]", &*since), ("created[lt]", &*before)];
+        asked.extend(after.map(|id| ("starting_after", id)));
+        let ask = self.http.get(&self.refunds_url).bearer_auth(&self.bearer).query(&asked).timeout(timeout);
+        let answer = match exchange(ask).await {
+            Ok(answer) => answer,
+            Err(situation) => return RefundsListed::Unreachable { why: situation.sentence().to_owned() },
+        };
+        match json::object::<refund::List>(&answer.body) {
+            Ok(list) if answer.status == 200 && list.data.iter().all(|refund| is_id(&refund.id)) => {
+                RefundsListed::Page {
+                    refunds: list.data.into_iter().map(refund::Refund::shown).collect(),
+                    has_more: list.has_more,
+                }
+            }
+            _ => {
+                RefundsListed::Unreachable { why: format!("the gateway's list of refunds answered {}", answer.status) }
+            }
         }
     }
 }

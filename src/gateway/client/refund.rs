@@ -10,18 +10,20 @@ use tokio::time::Instant;
 use super::{GatewayClient, exchange, is_in_order};
 use crate::{
     gateway::{
-        ALREADY_REFUNDED, Lookup, Outcome, RefundRequest,
+        ALREADY_REFUNDED, Lookup, Outcome, RefundFound, RefundRequest, RefundStatus, ShownRefund,
         classify::{Answer, Situation, error_of, is_id},
     },
     wire::json,
 };
 
 #[derive(Debug, Deserialize)]
-struct Refund {
-    id: String,
+pub(super) struct Refund {
+    pub(super) id: String,
     amount: i64,
     currency: String,
     status: String,
+    #[serde(default)]
+    payment_intent: Option<String>,
     /// Seconds since 1970.
     #[serde(default)]
     created: i64,
@@ -30,9 +32,9 @@ struct Refund {
 }
 
 #[derive(Debug, Deserialize)]
-struct List {
-    data: Vec<Refund>,
-    has_more: bool,
+pub(super) struct List {
+    pub(super) data: Vec<Refund>,
+    pub(super) has_more: bool,
 }
 
 impl GatewayClient {
@@ -64,31 +66,28 @@ impl GatewayClient {
     /// A refused key may run anew after it expired, so one that failed before `since_s` (seconds since 1970) is an earlier
     /// one's, and says nothing of this.
     pub async fn lookup_refund(&self, request: &RefundRequest, since_s: i64, timeout: Duration) -> Lookup {
-        let ended = tokio::time::timeout(timeout, self.among_refunds(request, since_s)).await;
-        match ended {
-            Ok(Ok(Some(refund))) => Lookup::Found(refund.outcome(request)),
-            Ok(Ok(None)) => Lookup::NothingFound,
-            Ok(Err(why)) => Lookup::Unreachable { why },
-            Err(_) => Lookup::Unreachable { why: Situation::TimedOut.sentence().to_owned() },
+        match self.refunds_under(request, timeout).await {
+            Ok(found) => most_telling(found, request, since_s),
+            Err(why) => Lookup::Unreachable { why },
         }
     }
 
-    /// One that went through outweighs one that failed: a refused key may have run anew.
-    async fn among_refunds(&self, request: &RefundRequest, since_s: i64) -> Result<Option<Refund>, String> {
-        let (mut found, mut after) = (None, None);
+    /// All that the gateway shows of this payment under this key, of whatever amount.
+    pub async fn refunds_under(&self, request: &RefundRequest, timeout: Duration) -> Result<Vec<ShownRefund>, String> {
+        match tokio::time::timeout(timeout, self.among_refunds(request)).await {
+            Ok(found) => found,
+            Err(_) => Err(Situation::TimedOut.sentence().to_owned()),
+        }
+    }
+
+    async fn among_refunds(&self, request: &RefundRequest) -> Result<Vec<ShownRefund>, String> {
+        let (mut found, mut after) = (Vec::new(), None);
         loop {
             let list = self.page_of_refunds(request, after.as_deref()).await?;
             let last = list.data.last().map(|refund| refund.id.clone());
             let ours =
                 list.data.into_iter().filter(|refund| refund.metadata.get(super::KEY_METADATA) == Some(&request.key));
-            for refund in ours {
-                if matches!(refund.status.as_str(), "succeeded" | "pending") {
-                    return Ok(Some(refund));
-                }
-                if refund.created >= since_s {
-                    found = Some(refund);
-                }
-            }
+            found.extend(ours.map(Refund::shown));
             if !list.has_more {
                 return Ok(found);
             }
@@ -109,6 +108,25 @@ impl GatewayClient {
             _ => Err(format!("the gateway's list of refunds answered {}", answer.status)),
         }
     }
+
+    /// Asks for one refund by the gateway's own name for it, whoever made it.
+    pub async fn retrieve_refund(&self, gateway_id: &str, timeout: Duration) -> RefundFound {
+        if gateway_id.is_empty() || !gateway_id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return RefundFound::NotThere;
+        }
+        let ask =
+            self.http.get(format!("{}/{gateway_id}", self.refunds_url)).bearer_auth(&self.bearer).timeout(timeout);
+        let answer = match exchange(ask).await {
+            Ok(answer) => answer,
+            Err(situation) => return RefundFound::Unreachable { why: situation.sentence().to_owned() },
+        };
+        match (answer.status, json::object::<Refund>(&answer.body)) {
+            (200, Ok(refund)) if refund.id == gateway_id => RefundFound::Shown(refund.shown()),
+            // Only in the gateway's own envelope: a 404 of somebody in between says nothing.
+            (404, _) if error_of(&answer).is_some() => RefundFound::NotThere,
+            (status, _) => RefundFound::Unreachable { why: format!("the gateway answered {status}") },
+        }
+    }
 }
 
 /// The same bytes for the same request, always: the gateway compares them.
@@ -123,7 +141,7 @@ fn form(request: &RefundRequest) -> String {
 fn outcome(answer: &Answer, request: &RefundRequest) -> Outcome {
     if answer.status == 200 {
         return match json::object::<Refund>(&answer.body) {
-            Ok(refund) => refund.outcome(request),
+            Ok(refund) => meaning(refund.shown(), request),
             Err(_) => Situation::AnswerUnreadable.plain(),
         };
     }
@@ -145,17 +163,53 @@ fn refused(code: &str, message: String) -> Outcome {
     Outcome::Declined { gateway_id: None, decline_code: code.to_owned(), message }
 }
 
+/// One that went through outweighs one that failed, and what was asked for outweighs another amount: a refused key may have run
+/// anew, and a restored backup may have asked for something else.
+fn most_telling(found: Vec<ShownRefund>, request: &RefundRequest, since_s: i64) -> Lookup {
+    let rank = |refund: &ShownRefund| (refund.status != RefundStatus::Failed, is_amount_of(refund, request));
+    let telling =
+        found.into_iter().filter(|refund| refund.status != RefundStatus::Failed || refund.created_s >= since_s);
+    match telling.max_by_key(rank) {
+        Some(refund) => Lookup::Found(meaning(refund, request)),
+        None => Lookup::NothingFound,
+    }
+}
+
+fn is_amount_of(refund: &ShownRefund, request: &RefundRequest) -> bool {
+    refund.amount == request.amount.amount_minor() && refund.currency == request.amount.currency().code()
+}
+
+/// What the gateway's own record of our refund says.
+fn meaning(refund: ShownRefund, request: &RefundRequest) -> Outcome {
+    match refund.status {
+        // Of whatever amount it was, nothing of it went back.
+        RefundStatus::Failed => refused("refused", "the gateway's refund failed".to_owned()),
+        RefundStatus::Pending | RefundStatus::Succeeded if !is_amount_of(&refund, request) => {
+            Situation::OtherAmountGivenBack.plain()
+        }
+        _ if !is_id(&refund.gateway_id) => Situation::AnswerUnreadable.plain(),
+        // Decided too: the gateway owes it, and a bank takes its time. If that turns it down, it is heard later.
+        RefundStatus::Pending => Outcome::Pending { gateway_id: refund.gateway_id },
+        RefundStatus::Succeeded => Outcome::Approved { gateway_id: refund.gateway_id },
+        RefundStatus::Open => Situation::StillProcessing.plain(),
+    }
+}
+
 impl Refund {
-    fn outcome(self, request: &RefundRequest) -> Outcome {
-        let same_money =
-            self.amount == request.amount.amount_minor() && self.currency == request.amount.currency().code();
-        match self.status.as_str() {
-            _ if !same_money => Situation::OtherAmount.plain(),
-            _ if !is_id(&self.id) => Situation::AnswerUnreadable.plain(),
-            // Pending is decided too: the gateway owes it, and a bank takes its time.
-            "succeeded" | "pending" => Outcome::Approved { gateway_id: self.id },
-            "failed" | "canceled" => refused("refused", format!("the gateway's refund {}", self.status)),
-            _ => Situation::StillProcessing.plain(),
+    pub(super) fn shown(mut self) -> ShownRefund {
+        ShownRefund {
+            status: match self.status.as_str() {
+                "pending" => RefundStatus::Pending,
+                "succeeded" => RefundStatus::Succeeded,
+                "failed" | "canceled" => RefundStatus::Failed,
+                _ => RefundStatus::Open,
+            },
+            checkout_key: self.metadata.remove(super::KEY_METADATA),
+            gateway_id: self.id,
+            amount: self.amount,
+            currency: self.currency,
+            payment_intent: self.payment_intent,
+            created_s: self.created,
         }
     }
 }

@@ -178,8 +178,10 @@ fn refund() -> Value {
         json!({
             "id": id("The refund's name."),
             "order_id": id("The order whose money it is."),
-            "status": {"type": "string", "enum": ["succeeded", "pending", "refused"],
-                       "description": "pending: the outcome is open, and the amount is held back until it is known."},
+            "status": {"type": "string", "enum": ["succeeded", "pending", "refused", "failed"],
+                       "description": "pending: the outcome is open and the amount held back, or the customer's bank has not confirmed it. \
+                                       failed: it had been given back, and the bank turned it down later, perhaps after weeks; nothing went \
+                                       back, and the order has that much left again. The answer under its key stays what it was."},
             "amount": amount("What goes back."),
             "currency": currency(),
             "gateway_id": gateway_id(),

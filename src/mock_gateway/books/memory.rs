@@ -200,7 +200,9 @@ impl Objects {
     fn write(&mut self, hasher: &RandomState, change: Change, event: Option<KeptEvent>) -> Committed {
         let written = match change {
             Change::Payment { intent, charge } => self.write_payment(hasher, intent, charge),
-            Change::Refund { refund, charge } => self.write_refund(refund, charge),
+            Change::Refund { refund, charge } | Change::RefundEnded { refund, charge } => {
+                self.write_refund(refund, charge)
+            }
         };
         if let (Committed::Done, Some(event)) = (written, event) {
             self.events.write(event);
@@ -216,7 +218,11 @@ impl Objects {
             Some(before) if before.version + 1 == charge.version => *before = charge,
             _ => return Committed::Stale,
         }
-        self.refunds_of.entry(refund.intent).or_default().push(Arc::clone(&refund));
+        let of_intent = self.refunds_of.entry(refund.intent).or_default();
+        match of_intent.iter_mut().find(|before| before.id == refund.id) {
+            Some(before) => *before = Arc::clone(&refund),
+            None => of_intent.push(Arc::clone(&refund)),
+        }
         self.refunds.insert(refund.id, refund);
         Committed::Done
     }

@@ -52,6 +52,8 @@ pub(super) enum Change {
     Payment { intent: Arc<Intent>, charge: Option<Arc<Charge>> },
     /// A refund, and the next version of its charge.
     Refund { refund: Arc<Refund>, charge: Arc<Charge> },
+    /// A refund as it stands from now on, and the next version of its charge.
+    RefundEnded { refund: Arc<Refund>, charge: Arc<Charge> },
 }
 
 #[derive(Debug)]

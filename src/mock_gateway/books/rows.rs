@@ -12,7 +12,7 @@ use super::{Answer, Capture, Recorded};
 use crate::mock_gateway::{
     clock::{ChargeId, EventId, IntentId, RefundId},
     events::{Event, EventKind, EventObject, KeptEvent},
-    object::{Charge, Currency, Intent, Metadata, Reason, Refund, Status},
+    object::{Charge, Currency, Intent, Metadata, Reason, Refund, RefundStatus, Status},
     payment_methods::Decline,
 };
 
@@ -91,6 +91,7 @@ pub(super) struct RefundRow {
     pub(super) currency: String,
     pub(super) metadata: Json<BTreeMap<Box<str>, Box<str>>>,
     pub(super) reason: Option<String>,
+    pub(super) status: String,
 }
 
 impl TryFrom<RefundRow> for Arc<Refund> {
@@ -106,6 +107,8 @@ impl TryFrom<RefundRow> for Arc<Refund> {
             currency: currency(&row.currency)?,
             metadata: metadata(row.metadata),
             reason: row.reason.as_deref().map(reason).transpose()?,
+            status: RefundStatus::from_name(&row.status)
+                .with_context(|| format!("status {:?} of {}", row.status, row.id))?,
         }))
     }
 }

@@ -256,6 +256,7 @@ async fn write_change(transaction: &mut Transaction<'_, Postgres>, change: &Chan
             Ok(written)
         }
         Change::Refund { refund, charge } => refund_store::write(transaction, refund, charge).await,
+        Change::RefundEnded { refund, charge } => refund_store::end(transaction, refund, charge).await,
     }
 }
 

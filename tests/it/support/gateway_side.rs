@@ -76,6 +76,33 @@ impl Shop {
         listed.json()["data"].as_array().expect("refunds").iter().map(of).collect()
     }
 
+    /// A refund ends at the gateway, whatever it was.
+    pub(crate) async fn end_refund(&self, gateway_id: &str, status: &str) {
+        let body = json!({"id": gateway_id, "status": status});
+        let ended = answer(self.http.post(format!("{}/_mock/refunds", self.gateway_url)).json(&body)).await;
+        assert_eq!((ended.status, ended.json()["status"].as_str()), (200, Some(status)), "{}", ended.text());
+    }
+
+    /// A refund that the gateway makes without us, with our key on it or another one's. Its id is returned.
+    pub(crate) async fn refund_under(&self, payment_intent: &str, gateway_key: Option<&str>, amount: i64) -> String {
+        let mut form = vec![("payment_intent", payment_intent.to_owned()), ("amount", amount.to_string())];
+        form.extend(gateway_key.map(|key| ("metadata[checkout_key]", key.to_owned())));
+        let made =
+            answer(self.http.post(format!("{}/v1/refunds", self.gateway_url)).bearer_auth(GATEWAY_SECRET).form(&form))
+                .await;
+        assert_eq!(made.status, 200, "{}", made.text());
+        made.json()["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Kind and state of what reconciliation found of a refund.
+    pub(crate) async fn refund_finding(&self, refund_id: &str) -> Option<(String, String)> {
+        sqlx::query_as("SELECT kind, state FROM reconciliation_refunds WHERE refund_id = $1")
+            .bind(refund_id)
+            .fetch_optional(&self.pool)
+            .await
+            .expect("findings")
+    }
+
     /// Kind and state of what reconciliation found of a payment intent.
     pub(crate) async fn finding(&self, payment_intent: &str) -> Option<(String, String)> {
         let found = self.findings().await.into_iter().find(|(found, ..)| found == payment_intent);

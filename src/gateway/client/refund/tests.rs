@@ -43,7 +43,7 @@ async fn after(answer: ResponseTemplate) -> Outcome {
 }
 
 fn unknown(situation: Situation) -> Outcome {
-    let frozen = situation == Situation::ServerErrorRecorded;
+    let frozen = matches!(situation, Situation::ServerErrorRecorded | Situation::OtherAmountGivenBack);
     Outcome::Unknown { why: situation.sentence().to_owned(), frozen }
 }
 
@@ -64,10 +64,13 @@ async fn every_answer_means_what_a_charge_in_its_place_would_mean() {
     let recorded = answer(500, &error("api_error", "", "")).insert_header("stripe-should-retry", "false");
     let table = [
         (refund("succeeded", 1000), Outcome::Approved { gateway_id: "re_1".to_owned() }),
-        (refund("pending", 1000), Outcome::Approved { gateway_id: "re_1".to_owned() }),
+        (refund("pending", 1000), Outcome::Pending { gateway_id: "re_1".to_owned() }),
         (refund("failed", 1000), refused("the gateway's refund failed")),
         (refund("requires_action", 1000), unknown(Situation::StillProcessing)),
-        (refund("succeeded", 999), unknown(Situation::OtherAmount)),
+        (refund("succeeded", 999), unknown(Situation::OtherAmountGivenBack)),
+        (refund("pending", 999), unknown(Situation::OtherAmountGivenBack)),
+        (refund("failed", 999), refused("the gateway's refund failed")),
+        (refund("canceled", 1000), refused("the gateway's refund failed")),
         (answer(200, &json!({"oops": 1})), unknown(Situation::AnswerUnreadable)),
         (
             answer(400, &already),
@@ -174,7 +177,43 @@ async fn a_refund_is_found_by_our_key_on_whatever_page_and_one_that_went_through
     assert!(matches!(only_failed, Lookup::Found(Outcome::Declined { .. })), "{only_failed:?}");
     let server = listing(vec![json!([of_key("re_2", "rfd_1", "succeeded", 999)])]).await;
     let other_amount = client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await;
-    assert!(matches!(other_amount, Lookup::Found(Outcome::Unknown { .. })), "{other_amount:?}");
+    assert_eq!(other_amount, Lookup::Found(unknown(Situation::OtherAmountGivenBack)));
+    // What was asked for outweighs another amount, and another amount that went back one that failed.
+    let (other_amount, failed) = (of_key("re_5", "rfd_1", "succeeded", 999), of_key("re_6", "rfd_1", "failed", 1000));
+    for (page, expected) in [
+        (json!([&other_amount, &ours]), found("re_2")),
+        (json!([&other_amount, &failed]), Lookup::Found(unknown(Situation::OtherAmountGivenBack))),
+    ] {
+        let server = listing(vec![page]).await;
+        assert_eq!(client(&server.uri()).lookup_refund(&request(), 0, PATIENCE).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn one_refund_is_asked_for_by_name_and_only_the_gateway_can_say_that_it_is_not_there() {
+    let shown = json!({"id": "re_1", "status": "canceled", "amount": 7, "currency": "usd", "created": 5,
+        "payment_intent": "pi_1", "metadata": {"checkout_key": "rfd_1"}});
+    let missing = error("invalid_request_error", "resource_missing", "No such refund");
+    let expected = ShownRefund {
+        gateway_id: "re_1".to_owned(),
+        status: RefundStatus::Failed,
+        amount: 7,
+        currency: "usd".to_owned(),
+        payment_intent: Some("pi_1".to_owned()),
+        checkout_key: Some("rfd_1".to_owned()),
+        created_s: 5,
+    };
+    let retrieve = async |template: ResponseTemplate, id: &str| {
+        let server = MockServer::start().await;
+        Mock::given(method("GET")).and(path("/v1/refunds/re_1")).respond_with(template).mount(&server).await;
+        client(&server.uri()).retrieve_refund(id, PATIENCE).await
+    };
+    assert_eq!(retrieve(answer(200, &shown), "re_1").await, RefundFound::Shown(expected));
+    assert_eq!(retrieve(answer(404, &missing), "re_1").await, RefundFound::NotThere);
+    assert_eq!(retrieve(answer(200, &shown), "../re_1").await, RefundFound::NotThere);
+    for nothing in [ResponseTemplate::new(404), answer(500, &missing), answer(200, &json!({"id": "re_1"}))] {
+        assert!(matches!(retrieve(nothing, "re_1").await, RefundFound::Unreachable { .. }));
+    }
 }
 
 #[tokio::test]
