@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod client;
 pub mod heard;
 pub mod key_policy;
+pub mod network;
 pub mod obey;
 
 pub use self::{
