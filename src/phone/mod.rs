@@ -15,6 +15,7 @@ pub use self::{
     backoff::Patience,
     client::{Intent, KeyState, Phone},
     heard::{Answer, Heard},
-    key_policy::KeyPolicy,
+    key_policy::{KeyPolicy, Mode},
+    network::{Fate, Network, Profile, Turn},
     obey::{Attempt, GaveUp, Outcome, Refusal, Told},
 };
