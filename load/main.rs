@@ -4,18 +4,24 @@ mod arrivals; // when each tap is due
 mod bench; // `load bench`, `load harness`
 mod cpu; // what it cost, by process
 mod drive; // one phase: closed or open loop
+mod judge; // intents against books
 mod line; // one keep-alive connection
 mod machine; // where the figures were taken
 mod measure; // latency from the moment a tap was due
 mod null_server; // a server that does nothing
+mod oracle; // what must come of it
 mod orders; // what is sent
 mod outage; // `load outage`
 mod pipeline; // does what follows keep up
+mod pool; // a fixed number of connections for any number of phones
 mod queue; // taps that wait for a free connection
 mod report; // the figures of a run
+mod run; // `load run`
 mod setting; // batch limit, lanes and pool of one side
 mod stand; // the server under load, and its books
+mod swarm; // the phones
 mod text; // the same, for people
+mod told; // what the phones were told, added up
 mod verdict; // may they be believed, are they good enough
 
 use std::process::ExitCode;
@@ -50,6 +56,9 @@ enum Command {
         after_help = "Example:\n  load harness --rate 3500 --seconds 10 --expect-cpu-us 55\n\nExit code: 0 held, 1 --expect-cpu-us missed, 3 invalid."
     )]
     Harness(bench::HarnessArgs),
+    /// Phones with a network between: taps by the clock, lost answers, retries, and an audit of every single purchase.
+    #[command(after_help = run::RUN_HELP)]
+    Run(run::RunArgs),
     /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
     #[command(after_help = outage::OUTAGE_HELP)]
     Outage(outage::OutageArgs),
@@ -81,6 +90,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         match cli.command {
             Command::Bench(args) => bench::bench(args, stop).await,
             Command::Harness(args) => bench::harness(args, stop).await,
+            Command::Run(args) => run::run(args, stop).await,
             Command::Outage(args) => outage::outage(args, stop).await,
             Command::NullServer(args) => null_server::run(args, stop).await.map(|()| ExitCode::SUCCESS),
         }

@@ -55,12 +55,41 @@ impl Orders {
         let customer = random.random_range(0..self.customers.len());
         let mut headers = self.customers[customer].clone();
         headers.insert(IDEMPOTENCY_KEY, key(random));
-        let mut request = Request::new(Full::new(Bytes::from_static(ORDER)));
+        self.request(headers, Bytes::from_static(ORDER))
+    }
+
+    /// One attempt at what this intent means, by the customer whose turn it is. Every attempt has the same body.
+    pub(crate) fn of_intent(&self, intent: u64, key: Option<&str>) -> OrderRequest {
+        let turn = usize::try_from(intent).unwrap_or_default() % self.customers.len();
+        let mut headers = self.customers[turn].clone();
+        // What is no header value could not be a key either, and the server says so.
+        if let Some(key) = key.and_then(|key| HeaderValue::from_str(key).ok()) {
+            headers.insert(IDEMPOTENCY_KEY, key);
+        }
+        let mut body = Vec::with_capacity(ORDER.len() + 48);
+        // Before the brace that ends it.
+        body.extend_from_slice(&ORDER[..ORDER.len() - 1]);
+        body.extend_from_slice(format!(",\"client_reference\":\"{}\"}}", reference(intent)).as_bytes());
+        self.request(headers, body.into())
+    }
+
+    fn request(&self, headers: HeaderMap, body: Bytes) -> OrderRequest {
+        let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         *request.headers_mut() = headers;
         request
     }
+}
+
+/// What an intent is called in every book. No server reads it; only the judge does.
+pub(crate) fn reference(intent: u64) -> String {
+    format!("intent-{intent}")
+}
+
+/// The intent of that name.
+pub(crate) fn intent_of(reference: &str) -> Option<u64> {
+    reference.strip_prefix("intent-")?.parse().ok()
 }
 
 /// A version 4 UUID. Its bits come from a quick generator that was seeded by the system: a system call per key would be

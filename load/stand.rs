@@ -14,6 +14,7 @@ use checkout::{
     database::embedded::Lifetime,
     demo::{Ports, Stack, StackOptions},
 };
+use futures_util::TryStreamExt;
 use serde::Deserialize;
 use sqlx::PgPool;
 use tokio::{
@@ -24,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cpu::{Family, Watched},
+    judge::Joined,
+    orders::intent_of,
     pipeline::Behind,
     report::{AuditFound, Server},
     setting::Setting,
@@ -240,6 +243,36 @@ impl Books {
             .await
             .context("the audit")?;
         Ok(AuditFound::from(&report))
+    }
+
+    /// Every order and every capture, under the intent that it was for. Reads both books to their end: not within a window.
+    pub(crate) async fn by_intent(&self) -> anyhow::Result<Joined> {
+        #[derive(Deserialize)]
+        struct Ledger {
+            captures: Vec<Capture>,
+        }
+        #[derive(Deserialize)]
+        struct Capture {
+            reference: Option<String>,
+        }
+        let mut joined = Joined::default();
+        let mut orders = sqlx::query!("SELECT id, client_reference FROM orders").fetch(&self.database);
+        while let Some(order) = orders.try_next().await.context("cannot read the orders")? {
+            match order.client_reference.as_deref().and_then(intent_of) {
+                Some(intent) => joined.intents.entry(intent).or_default().orders.push(order.id.to_string()),
+                None => joined.strangers += 1,
+            }
+        }
+        drop(orders);
+        let ledger = self.http.get(format!("{}/_mock/ledger", self.gateway_url)).send().await?.error_for_status()?;
+        let ledger: Ledger = serde_json::from_slice(&ledger.bytes().await?).context("the gateway's ledger")?;
+        for capture in ledger.captures {
+            match capture.reference.as_deref().and_then(intent_of) {
+                Some(intent) => joined.intents.entry(intent).or_default().captures += 1,
+                None => joined.strangers += 1,
+            }
+        }
+        Ok(joined)
     }
 
     async fn postgresql_version(&self) -> anyhow::Result<String> {
