@@ -189,6 +189,7 @@ mod tests {
             mode,
             network: Network { seed: 42, profile: Profile::NONE },
             patience: Patience::PHONE,
+            time_scale: 1,
             manual_retap: 0.0,
             warmup: Duration::ZERO,
             open_max: 1,

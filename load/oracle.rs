@@ -88,6 +88,7 @@ mod tests {
             mode,
             network: Network { seed: 42, profile },
             patience: Patience::PHONE,
+            time_scale: 1,
             manual_retap: 0.5,
             warmup: Duration::ZERO,
             open_max: 1,

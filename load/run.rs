@@ -94,7 +94,8 @@ impl RunArgs {
         Plan {
             mode: self.mode,
             network: Network { seed: self.seed, profile: self.profile },
-            patience: Patience::PHONE.scaled(self.time_scale),
+            patience: Patience::PHONE,
+            time_scale: self.time_scale,
             manual_retap: self.manual_retap,
             warmup: Duration::from_secs(self.warmup_seconds),
             open_max: self.open_max as usize,
@@ -199,7 +200,7 @@ fn published(args: &RunArgs, plan: &Plan, counts: &Counts, spent: &Spent, judged
     if lag.p99 > SEND_LAG_MAX_MS {
         invalid.push(format!("send lag p99 {:.1} ms: the generator was late itself", lag.p99));
     }
-    let answer_max_ms = plan.patience.answer_max.as_secs_f64() * 1000.0;
+    let answer_max_ms = plan.patience().answer_max.as_secs_f64() * 1000.0;
     if answer_max_ms < TIMEOUT_IN_P99S * first.p99 {
         invalid
             .push(format!("a client time-out of {answer_max_ms:.0} ms is too near to answers of {:.0} ms", first.p99));

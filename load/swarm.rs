@@ -42,7 +42,11 @@ const RETAP_AFTER: Duration = Duration::from_secs(3);
 pub(crate) struct Plan {
     pub(crate) mode: Mode,
     pub(crate) network: Network,
+    /// In life, before the time scale.
     pub(crate) patience: Patience,
+    /// The clients' clock runs so many times faster: their waits, and what the customers around them wait for, are shorter.
+    /// The server's work takes what it takes.
+    pub(crate) time_scale: u32,
     /// Of a client that does not retry: how many of its customers tap again, from 0 to 1.
     pub(crate) manual_retap: f64,
     pub(crate) warmup: Duration,
@@ -54,7 +58,11 @@ impl Plan {
     /// A client that never retries sends once.
     pub(crate) fn patience(&self) -> Patience {
         let attempts_max = if self.mode.retries() { self.patience.attempts_max } else { 1 };
-        Patience { attempts_max, ..self.patience }
+        Patience { attempts_max, ..self.patience }.scaled(self.time_scale)
+    }
+
+    fn scaled(&self, wait: Duration) -> Duration {
+        wait / self.time_scale.max(1)
     }
 
     /// Does the customer of this tap, told that it failed, tap again?
@@ -148,12 +156,12 @@ async fn customer(swarm: &Swarm, intent: u64, due: Instant) -> Belief {
             if !matches!(told, Belief::Unknown) || !plan.taps_again(intent) {
                 return told;
             }
-            sleep(RETAP_AFTER.min(plan.patience.horizon)).await;
+            sleep(plan.scaled(RETAP_AFTER)).await;
             again().await
         }
         Turn::DoubleTap { after } => {
             let second = async {
-                sleep_until((due + after).into()).await;
+                sleep_until((due + plan.scaled(after)).into()).await;
                 again().await
             };
             let (first, second) = tokio::join!(first(), second);
@@ -161,10 +169,10 @@ async fn customer(swarm: &Swarm, intent: u64, due: Instant) -> Belief {
         }
         Turn::AppKilled { after, away } => {
             // Whatever it was waiting for is gone with it, the connection too.
-            if let Ok(told) = timeout_at((due + after).into(), first()).await {
+            if let Ok(told) = timeout_at((due + plan.scaled(after)).into(), first()).await {
                 return told;
             }
-            sleep(away).await;
+            sleep(plan.scaled(away)).await;
             again().await
         }
     }
@@ -195,11 +203,14 @@ impl Transport for Air<'_> {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let began = Instant::now();
         let fate = match self.swarm.plan.network.turn(self.tap) {
-            Turn::Tunnel { lasting } if began < self.due + lasting => Fate::RequestLost,
+            Turn::Tunnel { lasting } if began < self.due + self.swarm.plan.scaled(lasting) => Fate::RequestLost,
             _ => self.swarm.plan.network.fate(self.tap, attempt),
         };
-        let until = began + self.swarm.plan.patience.answer_max;
-        let (sent, heard) = self.meet(fate, key, began, until).await;
+        let until = began + self.swarm.plan.patience().answer_max;
+        let (sent, mut heard) = self.meet(fate, key, began, until).await;
+        if let Heard::Problem { answer, .. } = &mut heard {
+            answer.retry_after = answer.retry_after.map(|wait| self.swarm.plan.scaled(wait));
+        }
         let tried = Tried {
             intent: self.intent,
             tap: self.tap,
