@@ -68,7 +68,7 @@ pub(super) async fn keys(connection: &mut PgConnection, most: i64) -> sqlx::Resu
         Keys,
         r#"SELECT count(*) FILTER (WHERE state = 'unknown') AS "unknown!",
                   count(*) FILTER (WHERE state = 'needs_review') AS "needs_review!",
-                  count(*) FILTER (WHERE state = 'in_flight' AND lease_until < db_clock()) AS "in_flight_expired!"
+                  count(*) FILTER (WHERE state = 'in_flight' AND lease_until < (SELECT db_clock())) AS "in_flight_expired!"
            FROM (
                SELECT state, lease_until FROM idempotency_records
                WHERE state IN ('in_flight', 'unknown', 'needs_review') AND first_sent_at IS NOT NULL LIMIT $1
@@ -83,7 +83,7 @@ pub(super) async fn leases(connection: &mut PgConnection) -> sqlx::Result<Vec<Le
     sqlx::query_as!(
         Lease,
         r#"SELECT duty, owner AS "owner!", count(*) AS "slots!" FROM leases
-           WHERE owner IS NOT NULL AND lease_until > db_clock() GROUP BY duty, owner ORDER BY duty, owner"#
+           WHERE owner IS NOT NULL AND lease_until > (SELECT db_clock()) GROUP BY duty, owner ORDER BY duty, owner"#
     )
     .fetch_all(connection)
     .await

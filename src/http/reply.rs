@@ -108,7 +108,7 @@ pub(super) fn shown(shown: Result<Response, NotShown>, request_id: RequestId) ->
 /// Nobody's mistake, and over when the database is back.
 fn no_database(error: &anyhow::Error, request_id: RequestId) -> Response {
     tracing::error!(%request_id, error = format!("{error:#}"), "a request found no database");
-    let told = Problem::new(Code::Unavailable, "Nothing was charged or refunded. Send it again, unchanged.");
+    let told = Problem::new(Code::Unavailable, "This attempt moved no money. Send it again, unchanged.");
     problem(&told.retry_after(Duration::from_secs(2)), request_id)
 }
 

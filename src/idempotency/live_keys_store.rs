@@ -32,7 +32,7 @@ pub async fn exchange(
            CROSS JOIN LATERAL (SELECT db_day() - ago AS day) AS d
            CROSS JOIN unnest($1::bigint[]) AS wanted(customer)
            CROSS JOIN LATERAL (SELECT * FROM live_keys WHERE live_keys.day = d.day AND live_keys.customer_id = wanted.customer) AS k
-           WHERE ((d.day + 1)::timestamp AT TIME ZONE 'UTC') + make_interval(hours => $2) > db_clock()
+           WHERE ((d.day + 1)::timestamp AT TIME ZONE 'UTC') + make_interval(hours => $2) > (SELECT db_clock())
            ORDER BY d.day"#,
         customers,
         expiry_hours,

@@ -28,7 +28,7 @@ impl Needed for Replayed {
             r#"SELECT EXISTS (SELECT FROM idempotency_records
                                WHERE day = $1 AND state IN ('in_flight', 'unknown', 'needs_review') AND first_sent_at IS NOT NULL)
                    OR EXISTS (SELECT FROM idempotency_records
-                               WHERE day = $1 AND finished_at > db_clock() - make_interval(secs => $2)) AS "found!""#,
+                               WHERE day = $1 AND finished_at > (SELECT db_clock()) - make_interval(secs => $2)) AS "found!""#,
             day,
             self.expiry.as_secs_f64(),
         )

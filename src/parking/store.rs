@@ -39,7 +39,7 @@ pub struct Held {
 /// The aggregates with a held event at this stage, at most `most` of them.
 pub async fn held_at(connection: &mut PgConnection, stage: &str, most: i64) -> sqlx::Result<Vec<Held>> {
     let rows = sqlx::query!(
-        r#"SELECT aggregate_id, bool_or(next_attempt_at IS NULL OR next_attempt_at > db_clock()) AS "resting!"
+        r#"SELECT aggregate_id, bool_or(next_attempt_at IS NULL OR next_attempt_at > (SELECT db_clock())) AS "resting!"
            FROM parked_events WHERE stage = $1 GROUP BY aggregate_id LIMIT $2"#,
         stage,
         most,

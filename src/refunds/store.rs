@@ -110,7 +110,7 @@ pub async fn take_due(tx: &mut PgConnection, most: i64, lease: Duration) -> sqlx
     let rows = sqlx::query!(
         r#"UPDATE refunds AS r SET look_at = db_clock() + make_interval(secs => $2)
            FROM (
-               SELECT id FROM refunds WHERE status = 'succeeded' AND look_at <= db_clock()
+               SELECT id FROM refunds WHERE status = 'succeeded' AND look_at <= (SELECT db_clock())
                ORDER BY look_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
            ) AS due
            WHERE r.id = due.id
@@ -230,12 +230,18 @@ pub async fn known_by_name(tx: &mut PgConnection, gateway_ids: &[&str]) -> sqlx:
     Ok(known.collect())
 }
 
-/// What is known under these keys; of one that was refused and ran anew, what it gave back.
+/// What is known under these keys; of one that was refused and ran anew, what it gave back. Two questions, since each has an
+/// index of its own.
 pub async fn known_by_key(tx: &mut PgConnection, digests: &[[u8; 32]]) -> sqlx::Result<HashMap<[u8; 32], Known>> {
     let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
     let rows = sqlx::query!(
-        "SELECT key_digest, status, pending FROM refunds
-         WHERE key_digest = ANY($1) AND status IN ('succeeded', 'failed', 'refused') ORDER BY (status <> 'refused'), id",
+        r#"SELECT key_digest AS "key_digest!", status AS "status!", pending AS "pending!" FROM (
+               SELECT id, key_digest, status, pending FROM refunds
+               WHERE key_digest = ANY($1) AND status IN ('succeeded', 'failed')
+               UNION ALL
+               SELECT id, key_digest, status, pending FROM refunds WHERE key_digest = ANY($1) AND status = 'refused'
+           ) AS known
+           ORDER BY (status <> 'refused'), id"#,
         &digests as &[&[u8]],
     )
     .fetch_all(tx)

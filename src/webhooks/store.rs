@@ -43,7 +43,7 @@ pub async fn take_unapplied(tx: &mut PgConnection, most: i64) -> sqlx::Result<Ve
     sqlx::query_as!(
         Unapplied,
         "SELECT event_id, gateway_key, payment_intent FROM gateway_events
-         WHERE applied_at IS NULL AND look_at <= db_clock() ORDER BY look_at LIMIT $1 FOR UPDATE SKIP LOCKED",
+         WHERE applied_at IS NULL AND look_at <= (SELECT db_clock()) ORDER BY look_at LIMIT $1 FOR UPDATE SKIP LOCKED",
         most,
     )
     .fetch_all(tx)
@@ -83,7 +83,7 @@ pub async fn forget(tx: &mut PgConnection, keep: Duration, most: i64) -> sqlx::R
     let forgotten = sqlx::query!(
         "DELETE FROM gateway_events WHERE event_id = ANY (ARRAY(
              SELECT event_id FROM gateway_events
-             WHERE applied_at IS NOT NULL AND applied_at < db_clock() - make_interval(secs => $1)
+             WHERE applied_at IS NOT NULL AND applied_at < (SELECT db_clock()) - make_interval(secs => $1)
              ORDER BY applied_at LIMIT $2 FOR UPDATE SKIP LOCKED
          ))",
         keep.as_secs_f64(),

@@ -51,12 +51,16 @@ async fn every_route_that_asks_the_database_says_that_it_is_gone() {
     let opening = Opening { gateway_in_memory: true, database: Some(database), ..Opening::default() };
     let shop = Shop::open_with(opening).await;
     let order = shop.order(&fresh_key(), &grinder("pm_card_visa")).await.expect_order();
+    let given = fresh_key();
+    assert_eq!(shop.refund(&order, &given, Some(1000)).await.status, 201);
 
     let (server, guardian) = (cluster.server_pid().expect("a server"), cluster.guardian_pid());
     // The guardian would start it again.
     assert!(send(guardian, Signal::Stop) && send(server, Signal::Quit));
     wait_for("nobody is let in any more", async || shop.pool.acquire().await.is_err()).await;
 
+    // Its money did go back: whoever lost that answer and asks again must not be told that nothing was refunded.
+    let retried = shop.refund(&order, &given, Some(1000)).await;
     let answers = join_all(ROUTES.iter().map(|route| ask(&shop, route, &order))).await;
     let mut wrong = Vec::new();
     for (route, answer) in ROUTES.iter().zip(&answers) {
@@ -81,7 +85,10 @@ async fn every_route_that_asks_the_database_says_that_it_is_gone() {
     })
     .await;
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    assert_eq!((shop.count("refunds").await, shop.count("customers").await, shop.captures().await), (0, 0, 1));
+    retried.expect(503, "unavailable");
+    let detail = retried.json()["detail"].as_str().expect("a detail").to_owned();
+    assert_eq!(detail, "This attempt moved no money. Send it again, unchanged.");
+    assert_eq!((shop.count("refunds").await, shop.count("customers").await, shop.captures().await), (1, 0, 1));
     shop.close().await;
     cluster.stop().await.expect("the cluster stops");
 }

@@ -52,6 +52,7 @@ mod reconcile_refunds;
 mod recovery;
 mod refund_corners;
 mod refund_failures;
+mod refund_reads;
 mod refund_review;
 mod refunds;
 mod restore;

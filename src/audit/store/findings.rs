@@ -14,7 +14,7 @@ pub(crate) async fn going_back(
 ) -> sqlx::Result<HashSet<String>> {
     let found = sqlx::query_scalar!(
         "SELECT payment_intent FROM reconciliation_findings
-         WHERE (state = 'refunding' AND looked_at + make_interval(secs => $1) >= db_clock())
+         WHERE (state = 'refunding' AND looked_at + make_interval(secs => $1) >= (SELECT db_clock()))
             OR (state = 'refunded' AND looked_at >= $2)",
         grace.as_secs_f64(),
         asked_at,
