@@ -2,8 +2,10 @@
 
 mod arrivals; // when each tap is due
 mod bench; // `load bench`, `load harness`
+mod compare; // `load compare`
 mod cpu; // what it cost, by process
 mod drive; // one phase: closed or open loop
+mod found; // what a run of phones found, as it is published
 mod judge; // intents against books
 mod line; // one keep-alive connection
 mod machine; // where the figures were taken
@@ -14,14 +16,17 @@ mod orders; // what is sent
 mod outage; // `load outage`
 mod pipeline; // does what follows keep up
 mod pool; // a fixed number of connections for any number of phones
+mod progress; // what is seen meanwhile
 mod queue; // taps that wait for a free connection
 mod report; // the figures of a run
 mod run; // `load run`
 mod setting; // batch limit, lanes and pool of one side
 mod stand; // the server under load, and its books
 mod swarm; // the phones
-mod text; // the same, for people
+mod tale; // what phones found, for people
+mod text; // the figures of a benchmark, for people
 mod told; // what the phones were told, added up
+mod trial; // one client in one network
 mod verdict; // may they be believed, are they good enough
 
 use std::process::ExitCode;
@@ -59,6 +64,11 @@ enum Command {
     /// Phones with a network between: taps by the clock, lost answers, retries, and an audit of every single purchase.
     #[command(after_help = run::RUN_HELP)]
     Run(run::RunArgs),
+    /// Several clients in the same network, side by side: no keys, a new key with every retry, one key, no retries.
+    #[command(after_help = compare::COMPARE_HELP)]
+    Compare(compare::CompareArgs),
+    /// The JSON schema of what `load run --json` and `load compare --json` write.
+    Schema,
     /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
     #[command(after_help = outage::OUTAGE_HELP)]
     Outage(outage::OutageArgs),
@@ -91,6 +101,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Bench(args) => bench::bench(args, stop).await,
             Command::Harness(args) => bench::harness(args, stop).await,
             Command::Run(args) => run::run(args, stop).await,
+            Command::Compare(args) => compare::compare(args, stop).await,
+            Command::Schema => {
+                println!("{}", found::Compared::schema());
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Outage(args) => outage::outage(args, stop).await,
             Command::NullServer(args) => null_server::run(args, stop).await.map(|()| ExitCode::SUCCESS),
         }

@@ -32,14 +32,20 @@ pub(crate) fn foresee(plan: &Plan, intent: u64) -> Foreseen {
     if taps.iter().flatten().any(|walk| walk.raced) {
         return Foreseen::Race;
     }
-    let taps = taps.into_iter().flatten();
-    Foreseen::Orders(match plan.mode {
-        Mode::None => taps.map(|walk| walk.copies).sum(),
-        Mode::PerAttempt => taps.map(|walk| walk.attempts).sum(),
+    let of = |count: fn(&Walk) -> u64| taps.each_ref().map(|walk| walk.as_ref().map_or(0, count));
+    Foreseen::Orders(orders_of(plan.mode, of(|walk| walk.attempts), of(|walk| walk.copies)))
+}
+
+/// What a server that is right makes of what arrives of an intent's two touches: attempts, and requests, of which some
+/// attempts have two.
+pub(crate) fn orders_of(mode: Mode, attempts: [u64; 2], requests: [u64; 2]) -> u64 {
+    match mode {
+        Mode::None => requests.iter().sum(),
+        Mode::PerAttempt => attempts.iter().sum(),
         // One key, one order: if any of its attempts arrived.
-        Mode::PerTap | Mode::NeverRetry => taps.map(|walk| walk.attempts.min(1)).sum(),
-        Mode::PerIntent | Mode::Sticky => taps.map(|walk| walk.attempts).sum::<u64>().min(1),
-    })
+        Mode::PerTap | Mode::NeverRetry => attempts.map(|of_tap| of_tap.min(1)).iter().sum(),
+        Mode::PerIntent | Mode::Sticky => attempts.iter().sum::<u64>().min(1),
+    }
 }
 
 /// What arrives of one tap.

@@ -24,12 +24,13 @@ use crate::{
     line::LineBroken,
     orders::Orders,
     pool::Pool,
+    progress::Progress,
     told::{Belief, Counts, Tried},
 };
 
 /// As the benchmark's ticker: tokio's timer cannot do better.
 const TICK: Duration = Duration::from_millis(1);
-const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// The second touch of a double tap, and of a customer who taps again, is a tap of its own for the network.
 pub(crate) const NEXT_TAP: u64 = 1 << 40;
 /// Cut behind the request: long enough to have written it, much too short for an answer.
@@ -101,7 +102,7 @@ pub(crate) async fn run(plan: Plan, arrivals: Arrivals, orders: Orders, pool: Po
         open: AtomicUsize::new(0),
     });
     let phones = TaskTracker::new();
-    let progress = tokio::spawn(say_now_and_then(Arc::clone(&swarm)));
+    let progress = tokio::spawn(say_now_and_then(Arc::clone(&swarm), arrivals.count()));
     tick(&swarm, &phones, arrivals).await;
     swarm.counts().last_tap(started.elapsed());
     phones.close();
@@ -111,11 +112,13 @@ pub(crate) async fn run(plan: Plan, arrivals: Arrivals, orders: Orders, pool: Po
     Ok(std::mem::replace(&mut *counts, Counts::new()?))
 }
 
-async fn say_now_and_then(swarm: Arc<Swarm>) {
+async fn say_now_and_then(swarm: Arc<Swarm>, taps: u64) {
+    let mut progress = Progress::new(swarm.plan.mode.to_string(), taps);
     loop {
         sleep(PROGRESS_EVERY).await;
-        let (elapsed_s, open) = (swarm.started.elapsed().as_secs(), swarm.open.load(Ordering::Relaxed));
-        eprintln!("  {}: {elapsed_s} s, {}, {open} phones wait", swarm.plan.mode, swarm.counts().so_far());
+        let open = swarm.open.load(Ordering::Relaxed);
+        let (ended, seen) = swarm.counts().so_far();
+        progress.show(ended, &format!("{seen}, {open} phones wait"));
     }
 }
 
@@ -172,6 +175,8 @@ async fn customer(swarm: &Swarm, intent: u64, due: Instant) -> Belief {
             if let Ok(told) = timeout_at((due + plan.scaled(after)).into(), first()).await {
                 return told;
             }
+            let (began, took) = (due.saturating_duration_since(swarm.started), due.elapsed());
+            swarm.counts().abandoned(intent, began, took);
             sleep(plan.scaled(away)).await;
             again().await
         }
@@ -202,7 +207,8 @@ impl Transport for Air<'_> {
     async fn attempt(&self, key: Option<&str>) -> Heard {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let began = Instant::now();
-        let fate = match self.swarm.plan.network.turn(self.tap) {
+        let turn = self.swarm.plan.network.turn(self.intent);
+        let fate = match turn {
             Turn::Tunnel { lasting } if began < self.due + self.swarm.plan.scaled(lasting) => Fate::RequestLost,
             _ => self.swarm.plan.network.fate(self.tap, attempt),
         };
@@ -220,8 +226,10 @@ impl Transport for Air<'_> {
             lag: sent.map(|sent| sent.saturating_duration_since(if attempt == 1 { self.due } else { began })),
             began: began.saturating_duration_since(self.swarm.started),
             took: began.elapsed(),
-            with_key: key.is_some(),
-            measured: self.due >= self.swarm.measured_from,
+            key,
+            measured: (self.due >= self.swarm.measured_from)
+                .then(|| self.due.saturating_duration_since(self.swarm.started)),
+            keep: turn != Turn::Calm,
         };
         self.swarm.counts().tried(tried, &heard);
         heard

@@ -8,11 +8,16 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::Context;
 use checkout::phone::{Fate, Heard};
 use hdrhistogram::Histogram;
-use serde::Serialize;
+
+use crate::found::{Curve, Second};
 
 /// Longest time told apart from longer ones.
 const LATENCY_MAX_US: u64 = 180_000_000;
 const DIGITS: u8 = 3;
+/// Of a single second: there are many.
+const DIGITS_OF_SECOND: u8 = 2;
+/// Of a key, enough to tell it from others.
+const KEY_CHARACTERS: usize = 8;
 
 /// How a purchase stands for its customer at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +30,16 @@ pub(crate) enum Belief {
     Unknown,
 }
 
+impl std::fmt::Display for Belief {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Confirmed(_) => f.write_str("paid"),
+            Self::Refused(code) => write!(f, "refused: {code}"),
+            Self::Unknown => f.write_str("nobody told"),
+        }
+    }
+}
+
 impl Belief {
     /// Of two taps for one purchase: one that was confirmed is what the customer goes by.
     pub(crate) fn or(self, other: Self) -> Self {
@@ -34,7 +49,7 @@ impl Belief {
 
 /// One attempt, with what its phone cannot know.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tried {
+pub(crate) struct Tried<'a> {
     pub(crate) intent: u64,
     pub(crate) tap: u64,
     pub(crate) attempt: u32,
@@ -44,9 +59,11 @@ pub(crate) struct Tried {
     /// After the start of the run.
     pub(crate) began: Duration,
     pub(crate) took: Duration,
-    pub(crate) with_key: bool,
-    /// Its tap was due after the warm-up.
-    pub(crate) measured: bool,
+    pub(crate) key: Option<&'a str>,
+    /// When its tap was due after the start, if that was after the warm-up.
+    pub(crate) measured: Option<Duration>,
+    /// It is of interest however it ends.
+    pub(crate) keep: bool,
 }
 
 /// The same, as it is kept.
@@ -54,7 +71,12 @@ pub(crate) struct Tried {
 pub(crate) struct Kept {
     pub(crate) tap: u64,
     pub(crate) attempt: u32,
-    pub(crate) fate: Fate,
+    /// `None`: whatever was under way when the app was killed.
+    pub(crate) fate: Option<Fate>,
+    pub(crate) key: Option<String>,
+    pub(crate) was_sent: bool,
+    /// The api's own words came back.
+    pub(crate) was_answered: bool,
     pub(crate) began: Duration,
     pub(crate) took: Duration,
     pub(crate) heard: String,
@@ -73,6 +95,8 @@ pub(crate) struct Counts {
     send_lag: Histogram<u64>,
     latency: BTreeMap<Kind, Histogram<u64>>,
     outcome: Histogram<u64>,
+    /// First answers by the second in which their tap was due.
+    seconds: BTreeMap<u64, Histogram<u64>>,
     pub(crate) attempts: u64,
     pub(crate) arrived: u64,
     pub(crate) with_key: u64,
@@ -97,6 +121,7 @@ impl Counts {
             send_lag: histogram()?,
             latency: kinds.into_iter().map(|kind| Ok((kind, histogram()?))).collect::<anyhow::Result<_>>()?,
             outcome: histogram()?,
+            seconds: BTreeMap::new(),
             attempts: 0,
             arrived: 0,
             with_key: 0,
@@ -119,43 +144,70 @@ impl Counts {
         self.last_tap = after;
     }
 
-    pub(crate) fn tried(&mut self, tried: Tried, heard: &Heard) {
+    pub(crate) fn tried(&mut self, tried: Tried<'_>, heard: &Heard) {
+        let kind = kind(heard);
         self.attempts += 1;
         self.arrived += u64::from(tried.lag.is_some());
-        self.with_key += u64::from(tried.with_key);
-        let words = heard.sentence();
-        let kind = kind(heard);
+        self.with_key += u64::from(tried.key.is_some());
         self.replays += u64::from(kind == Some(Kind::Replay));
         self.conflicts += u64::from(kind == Some(Kind::InProgress));
         let heard_nothing = matches!(heard, Heard::NoAnswer { .. });
         self.timed_out += u64::from(heard_nothing && matches!(tried.fate, Fate::Answered | Fate::SentTwice));
-        if tried.measured {
-            if let Some(lag) = tried.lag.filter(|_| tried.attempt == 1) {
-                self.send_lag.saturating_record(microseconds(lag));
-            }
-            // An answer that the network threw away took as long as the network liked.
-            if let Some(histogram) =
-                kind.filter(|_| tried.fate == Fate::Answered).and_then(|kind| self.latency.get_mut(&kind))
-            {
-                let waited = if tried.attempt == 1 { tried.lag.unwrap_or_default() } else { Duration::ZERO };
-                histogram.saturating_record(microseconds(tried.took + waited));
-            }
+        if let Some(due) = tried.measured {
+            self.clock(&tried, due, kind);
         }
-        match self.heard.get_mut(&words) {
-            Some(count) => *count += 1,
-            None => drop(self.heard.insert(words.clone(), 1)),
-        }
-        if tried.attempt > 1 || tried.tap != tried.intent || tried.fate != Fate::Answered || kind != Some(Kind::First) {
+        let words = heard.sentence();
+        let is_usual = tried.attempt == 1 && tried.tap == tried.intent && tried.fate == Fate::Answered;
+        if tried.keep || !is_usual || kind != Some(Kind::First) {
             let Tried { tap, attempt, fate, began, took, .. } = tried;
             self.histories.entry(tried.intent).or_default().push(Kept {
                 tap,
                 attempt,
-                fate,
+                fate: Some(fate),
+                key: tried.key.map(|key| key.chars().take(KEY_CHARACTERS).collect()),
+                was_sent: tried.lag.is_some(),
+                was_answered: matches!(heard, Heard::Created(_) | Heard::Problem { .. }),
                 began,
                 took,
-                heard: words,
+                heard: words.clone(),
             });
         }
+        *self.heard.entry(words).or_default() += 1;
+    }
+
+    fn clock(&mut self, tried: &Tried<'_>, due: Duration, kind: Option<Kind>) {
+        if let Some(lag) = tried.lag.filter(|_| tried.attempt == 1) {
+            self.send_lag.saturating_record(microseconds(lag));
+        }
+        // An answer that the network threw away took as long as the network liked.
+        let Some(kind) = kind.filter(|_| tried.fate == Fate::Answered) else { return };
+        let waited = if tried.attempt == 1 { tried.lag.unwrap_or_default() } else { Duration::ZERO };
+        let latency = microseconds(tried.took + waited);
+        if let Some(histogram) = self.latency.get_mut(&kind) {
+            histogram.saturating_record(latency);
+        }
+        if kind == Kind::First {
+            let second = self.seconds.entry(due.as_secs()).or_insert_with(|| {
+                // Bounds that were accepted for the histograms above.
+                Histogram::new_with_max(LATENCY_MAX_US, DIGITS_OF_SECOND).unwrap_or_else(|_| self.outcome.clone())
+            });
+            second.saturating_record(latency);
+        }
+    }
+
+    /// The app was killed, with whatever it was doing. It may have been waiting for an answer.
+    pub(crate) fn abandoned(&mut self, intent: u64, began: Duration, took: Duration) {
+        self.histories.entry(intent).or_default().push(Kept {
+            tap: intent,
+            attempt: 0,
+            fate: None,
+            key: None,
+            was_sent: true,
+            was_answered: false,
+            began,
+            took,
+            heard: "the app was killed".to_owned(),
+        });
     }
 
     pub(crate) fn ended(&mut self, intent: u64, after: Duration, measured: bool, belief: Belief) {
@@ -165,8 +217,9 @@ impl Counts {
         self.beliefs.insert(intent, belief);
     }
 
-    pub(crate) fn so_far(&self) -> String {
-        format!("{} purchases ended, {} attempts, {} replays", self.beliefs.len(), self.attempts, self.replays)
+    /// Purchases that ended, and what else was seen.
+    pub(crate) fn so_far(&self) -> (u64, String) {
+        (self.beliefs.len() as u64, format!("{} attempts, {} replays", self.attempts, self.replays))
     }
 
     pub(crate) fn send_lag_ms(&self) -> Curve {
@@ -184,6 +237,17 @@ impl Counts {
     pub(crate) fn outcome_ms(&self) -> Curve {
         Curve::of(&self.outcome)
     }
+
+    pub(crate) fn seconds(&self) -> Vec<Second> {
+        let ms = |histogram: &Histogram<u64>, share| histogram.value_at_quantile(share) as f64 / 1000.0;
+        let second = |(second, histogram): (&u64, &Histogram<u64>)| Second {
+            second: *second,
+            answered: histogram.len(),
+            p50_ms: ms(histogram, 0.5),
+            p99_ms: ms(histogram, 0.99),
+        };
+        self.seconds.iter().map(second).collect()
+    }
 }
 
 /// `None`: no answer of the api's.
@@ -193,31 +257,6 @@ fn kind(heard: &Heard) -> Option<Kind> {
         Heard::Created(_) => Some(Kind::First),
         Heard::Problem { answer, .. } if answer.status == 409 => Some(Kind::InProgress),
         _ => None,
-    }
-}
-
-/// Milliseconds at which a share of all was done.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Curve {
-    pub(crate) count: u64,
-    pub(crate) p50: f64,
-    pub(crate) p90: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-    pub(crate) max: f64,
-}
-
-impl Curve {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        let ms = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-        Self {
-            count: histogram.len(),
-            p50: ms(0.5),
-            p90: ms(0.9),
-            p99: ms(0.99),
-            p999: ms(0.999),
-            max: histogram.max() as f64 / 1000.0,
-        }
     }
 }
 

@@ -43,6 +43,8 @@ pub struct StackOptions {
     /// Further flags, such as `--batch-limit 1`.
     pub api_arguments: Vec<String>,
     pub worker_arguments: Vec<String>,
+    /// Further variables, such as a crash point that is to be reached.
+    pub worker_environment: Vec<(&'static str, String)>,
     /// Told what happens, a line at a time.
     pub progress: fn(&str),
 }
@@ -60,6 +62,7 @@ impl StackOptions {
             mail_arguments: Vec::new(),
             api_arguments: Vec::new(),
             worker_arguments: Vec::new(),
+            worker_environment: Vec::new(),
             progress: |_| {},
         }
     }
@@ -170,6 +173,9 @@ impl Stack {
             environment.push(("CHECKOUT_GATEWAY_URL", self.state.gateway_url.clone()));
             environment.extend(self.state.mail_url.iter().map(|url| ("CHECKOUT_MAIL_URL", url.clone())));
             environment.push(("CHECKOUT_API_URL", self.state.api_url.clone()));
+        }
+        if role == "worker" {
+            environment.extend(self.options.worker_environment.iter().cloned());
         }
         if let Some(webhook) = &self.webhook {
             if role == "gateway" {

@@ -128,6 +128,7 @@ enum Leg {
     TurnAfter = 7,
     TurnLasting = 8,
     Jitter = 9,
+    Gap = 10,
 }
 
 /// One seed's network.
@@ -176,6 +177,11 @@ impl Network {
     /// The phone's own dice for the pause after so many attempts, from 0 to 1.
     pub fn jitter(&self, tap: u64, attempt: u32) -> f64 {
         self.luck(tap, attempt, Leg::Jitter)
+    }
+
+    /// The dice for the gap before this tap, where taps come by chance; from 0 to just below 1.
+    pub fn gap(&self, tap: u64) -> f64 {
+        self.luck(tap, 0, Leg::Gap)
     }
 
     /// Stands for all fates of so many taps: equal for equal networks, whoever walks through them.
