@@ -2,6 +2,7 @@
 
 mod arrivals; // when each tap is due
 mod bench; // `load bench`, `load harness`
+mod capacity; // `load capacity`
 mod compare; // `load compare`
 mod cpu; // what it cost, by process
 mod drive; // one phase: closed or open loop
@@ -58,7 +59,7 @@ enum Command {
     Bench(bench::BenchArgs),
     /// What the harness itself costs, against a server that does nothing.
     #[command(
-        after_help = "Example:\n  load harness --rate 3500 --seconds 10 --expect-cpu-us 55\n\nExit code: 0 held, 1 --expect-cpu-us missed, 3 invalid."
+        after_help = "Example:\n  load harness --rate 3500 --seconds 10 --expect-cpu-us 55\n\nExit code: 0 held, 2 --expect-cpu-us missed, 3 invalid."
     )]
     Harness(bench::HarnessArgs),
     /// Phones with a network between: taps by the clock, lost answers, retries, and an audit of every single purchase.
@@ -67,6 +68,9 @@ enum Command {
     /// Several clients in the same network, side by side: no keys, a new key with every retry, one key, no retries.
     #[command(after_help = compare::COMPARE_HELP)]
     Compare(compare::CompareArgs),
+    /// How many orders per second the whole stack takes, with relay, ledger and receipts keeping up.
+    #[command(after_help = capacity::CAPACITY_HELP)]
+    Capacity(capacity::CapacityArgs),
     /// The JSON schema of what `load run --json` and `load compare --json` write.
     Schema,
     /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
@@ -102,6 +106,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Harness(args) => bench::harness(args, stop).await,
             Command::Run(args) => run::run(args, stop).await,
             Command::Compare(args) => compare::compare(args, stop).await,
+            Command::Capacity(args) => capacity::capacity(args, stop).await,
             Command::Schema => {
                 println!("{}", found::Compared::schema());
                 Ok(ExitCode::SUCCESS)

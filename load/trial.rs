@@ -45,8 +45,9 @@ pub(crate) struct TrialArgs {
     /// Everything that chance decides.
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
-    /// What the network does: none, phones (0.6 % of requests and 0.4 % of answers are lost) or stress.
-    #[arg(long, default_value = "phones", value_parser = profile)]
+    /// What the network does: none, phones (0.6 % of requests and 0.4 % of answers are lost) or stress, and chances that
+    /// differ, as in phones,answer_lost=0.05.
+    #[arg(long, default_value = "phones")]
     pub(crate) profile: Profile,
     /// Of a client that never retries: the share of customers who tap again after "failed".
     #[arg(long, default_value_t = 0.0, value_parser = share)]
@@ -69,15 +70,6 @@ pub(crate) struct TrialArgs {
     /// The data folder of a stack that runs already, instead of one of our own. Nothing of it is killed or measured.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-}
-
-fn profile(name: &str) -> Result<Profile, String> {
-    match name {
-        "none" => Ok(Profile::NONE),
-        "phones" => Ok(Profile::PHONES),
-        "stress" => Ok(Profile::STRESS),
-        _ => Err("not one of none, phones, stress".to_owned()),
-    }
 }
 
 fn share(text: &str) -> Result<f64, String> {

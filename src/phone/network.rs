@@ -57,6 +57,20 @@ impl Profile {
         tunnel: 0.02,
     };
 
+    fn chance_mut(&mut self, name: &str) -> Option<&mut f64> {
+        Some(match name {
+            "request_lost" => &mut self.request_lost,
+            "answer_lost" => &mut self.answer_lost,
+            "hang_up" => &mut self.hang_up,
+            "reset" => &mut self.reset,
+            "sent_twice" => &mut self.sent_twice,
+            "double_tap" => &mut self.double_tap,
+            "app_killed" => &mut self.app_killed,
+            "tunnel" => &mut self.tunnel,
+            _ => return None,
+        })
+    }
+
     /// Each chance with its name.
     pub fn chances(&self) -> [(&'static str, f64); 8] {
         [
@@ -70,6 +84,39 @@ impl Profile {
             ("tunnel", self.tunnel),
         ]
     }
+}
+
+/// A name, and then what is different from it: `phones,answer_lost=0.05`.
+impl std::str::FromStr for Profile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut profile = Self::NONE;
+        for part in text.split(',') {
+            match (part, part.split_once('=')) {
+                ("none", _) => profile = Self::NONE,
+                ("phones", _) => profile = Self::PHONES,
+                ("stress", _) => profile = Self::STRESS,
+                (_, Some((name, chance))) => {
+                    let place = profile.chance_mut(name);
+                    let chance = chance.parse().ok().filter(|chance| (0.0..=1.0).contains(chance));
+                    *place.ok_or_else(unknown)? = chance.ok_or_else(|| format!("{name} is not from 0 to 1"))?;
+                }
+                _ => return Err(unknown()),
+            }
+        }
+        // Of the same draw, one beside the other.
+        let beside = [profile.hang_up + profile.reset, profile.double_tap + profile.app_killed + profile.tunnel];
+        if beside.iter().any(|sum| *sum > 1.0) {
+            return Err("hang_up and reset, or double_tap, app_killed and tunnel, are more than 1 together".to_owned());
+        }
+        Ok(profile)
+    }
+}
+
+fn unknown() -> String {
+    let names = Profile::NONE.chances().map(|(name, _)| name).join(", ");
+    format!("not none, phones or stress, nor a chance like answer_lost=0.05 ({names})")
 }
 
 /// What becomes of one attempt. The first two are decided here, so their effect is known; of the next two it depends on who is

@@ -105,3 +105,20 @@ fn extra_orders_are_a_matter_of_lost_answers_alone() {
         assert_near(share(extra), 0.02 / 0.98);
     }
 }
+
+#[test]
+fn a_profile_is_a_name_and_what_differs_from_it() {
+    let read = |text: &str| text.parse::<Profile>();
+    assert_eq!(read("stress"), Ok(Profile::STRESS));
+    assert_eq!(read("phones,answer_lost=0.05"), Ok(Profile { answer_lost: 0.05, ..Profile::PHONES }));
+    assert_eq!(read("tunnel=1"), Ok(Profile { tunnel: 1.0, ..Profile::NONE }));
+    for (name, _) in Profile::NONE.chances() {
+        let one = read(&format!("{name}=0.25")).unwrap();
+        assert_eq!(one.chances().iter().find(|(of, _)| *of == name).unwrap().1, 0.25, "{name}");
+    }
+    let wrong = ["", "phone", "answer_lost", "answer_lost=", "answer_lost=1.1", "answer_lost=NaN", "lost=0.1"];
+    for wrong in wrong {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+    assert!(read("hang_up=0.6,reset=0.6").unwrap_err().contains("together"));
+}
