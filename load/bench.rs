@@ -39,7 +39,7 @@ Exit code: 0 held, 2 --expect-rate missed, 3 no valid figures.";
 
 /// What the phones do, in each phase.
 #[derive(Debug, Clone, Args)]
-struct LoadArgs {
+pub(crate) struct LoadArgs {
     /// Orders due per second in the open loop.
     #[arg(long, default_value_t = 3500, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
@@ -66,7 +66,7 @@ struct LoadArgs {
     force_open: bool,
     /// Also write everything that was found to this file.
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -144,12 +144,12 @@ impl LoadArgs {
     }
 
     /// What every figure below depends on.
-    fn introduce(&self) {
+    pub(crate) fn introduce(&self) {
         let (version, machine) = (env!("CARGO_PKG_VERSION"), Machine::read());
         println!("load {version}, {BUILD} build, {machine}; {} connections of the phones", self.connections);
     }
 
-    fn report(&self, sides: Vec<Side>) -> Report {
+    pub(crate) fn report(&self, sides: Vec<Side>) -> Report {
         Report {
             connections: usize::from(self.connections),
             seconds: self.seconds as f64,
@@ -239,7 +239,7 @@ async fn written(books: Option<&Books>) -> anyhow::Result<Option<Written>> {
     }
 }
 
-fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+pub(crate) fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     #[derive(Serialize)]
     struct Published<'a> {
         verdict: String,

@@ -141,7 +141,7 @@ async fn search(stand: &Stand, args: &CapacityArgs) -> anyhow::Result<Capacity> 
 fn next(from: u32, passed: Option<u32>, failed: Option<u32>) -> Option<u32> {
     match (passed, failed) {
         (None, None) => Some(from),
-        (Some(passed), None) => Some(passed.saturating_mul(2)).filter(|rate| *rate <= RATE_MAX),
+        (Some(passed), None) => (passed < RATE_MAX).then(|| passed.saturating_mul(2).min(RATE_MAX)),
         // Even the first was too much.
         (None, Some(failed)) => Some(failed / 2).filter(|rate| *rate > 0),
         (Some(passed), Some(failed)) => {
