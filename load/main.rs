@@ -44,6 +44,9 @@ Examples:
   load harness --rate 3500 --seconds 10
   load bench --help";
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Load for the checkout, from outside.
 #[derive(Debug, Parser)]
 #[command(name = "load", version, after_help = HELP)]

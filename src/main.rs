@@ -26,6 +26,9 @@ use checkout::{
 };
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A runnable reference for idempotent payments: one tap, one order, one charge.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true, after_help = "Example:\n  checkout demo --base-port 9000")]

@@ -43,8 +43,8 @@ use crate::{
 
 pub use self::{metrics::Answered, openapi::openapi, request_log::RequestLog, webhooks::WebhookSecret};
 
-/// What every handler sees.
-#[derive(Debug, Clone)]
+/// What every handler sees. Shared, not copied: it is handed to each of them.
+#[derive(Debug)]
 pub struct Door {
     pub checkout: Checkout,
     pub shield: Shield,
@@ -63,6 +63,7 @@ pub struct Door {
 }
 
 pub fn routes(door: Door) -> Router {
+    let door = Arc::new(door);
     Router::new()
         .route("/v1/orders", get(orders::list).post(orders::create))
         .route("/v1/orders/{id}", get(orders::show))
@@ -84,7 +85,7 @@ pub fn routes(door: Door) -> Router {
         .method_not_allowed_fallback(reply::no_such_method)
         // From the inside out: a panic becomes a 500 with our own body, then the log sees every answer, that one too.
         .layer(CatchPanicLayer::custom(reply::panicked))
-        .layer(from_fn_with_state(door.clone(), request_log::record))
+        .layer(from_fn_with_state(Arc::clone(&door), request_log::record))
         .layer(from_fn(headers::protect))
         .with_state(door)
 }
