@@ -15,6 +15,7 @@ mod null_server; // a server that does nothing
 mod oracle; // what must come of it
 mod orders; // what is sent
 mod outage; // `load outage`
+mod overhead; // `load overhead`
 mod pipeline; // does what follows keep up
 mod pool; // a fixed number of connections for any number of phones
 mod progress; // what is seen meanwhile
@@ -74,6 +75,9 @@ enum Command {
     /// How many orders per second the whole stack takes, with relay, ledger and receipts keeping up.
     #[command(after_help = capacity::CAPACITY_HELP)]
     Capacity(capacity::CapacityArgs),
+    /// What keys cost: the same orders, without keys and with them.
+    #[command(after_help = overhead::OVERHEAD_HELP)]
+    Overhead(overhead::OverheadArgs),
     /// The JSON schema of what `load run --json` and `load compare --json` write.
     Schema,
     /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
@@ -110,6 +114,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Run(args) => run::run(args, stop).await,
             Command::Compare(args) => compare::compare(args, stop).await,
             Command::Capacity(args) => capacity::capacity(args, stop).await,
+            Command::Overhead(args) => overhead::overhead(args, stop).await,
             Command::Schema => {
                 println!("{}", found::Compared::schema());
                 Ok(ExitCode::SUCCESS)

@@ -65,7 +65,8 @@ fn too_dear(report: &Report, most_percent: f64) -> Verdict {
 
 /// By phase, how many percent more CPU time an order costs on the last side than on the first.
 fn more(report: &Report) -> impl Iterator<Item = (&str, f64)> {
-    let phases = |side: &'_ Side| side.phases.iter().map(|phase| (phase.name.clone(), phase.cpu.ms_per_order_total)).collect();
+    let phases =
+        |side: &'_ Side| side.phases.iter().map(|phase| (phase.name.clone(), phase.cpu.ms_per_order_total)).collect();
     let without: std::collections::BTreeMap<String, f64> = report.sides.first().map(phases).unwrap_or_default();
     let with = report.sides.last().map(|side| side.phases.as_slice()).unwrap_or_default();
     with.iter().filter_map(move |phase| {

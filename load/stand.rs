@@ -68,6 +68,24 @@ impl Stand {
         relay: RelayFate,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
+        Self::start(setting, relay, false, stop).await
+    }
+
+    /// The same stack with a checkout that knows no keys in the api's place.
+    pub(crate) async fn without_keys(
+        setting: Setting,
+        relay: RelayFate,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        Self::start(setting, relay, true, stop).await
+    }
+
+    async fn start(
+        setting: Setting,
+        relay: RelayFate,
+        without_keys: bool,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Self> {
         let mut options = StackOptions::new(checkout_program()?, Lifetime::Ephemeral, Ports::free());
         options.console = false;
         options.webhooks = false;
@@ -75,6 +93,7 @@ impl Stand {
         options.mail_arguments = vec!["--in-memory".to_owned()];
         options.api_arguments = setting.api_arguments();
         options.worker_environment = relay.environment();
+        options.without_keys = without_keys;
         options.progress = |line| eprintln!("  {line}");
         let stack = Stack::start(options, stop).await?;
         let state = stack.state();
@@ -202,7 +221,10 @@ fn watched(pids: Vec<(&'static str, u32)>) -> Vec<Watched> {
         family: Family::EndedChildren,
         ..us.clone()
     });
-    let servers = pids.into_iter().map(|(name, pid)| Watched { name, pid, family: Family::WithDescendants });
+    // It stands in the api's place, and is laid beside it.
+    let name = |role| if role == "no-keys" { "api" } else { role };
+    let servers =
+        pids.into_iter().map(|(role, pid)| Watched { name: name(role), pid, family: Family::WithDescendants });
     servers.chain([us]).chain(killed).collect()
 }
 

@@ -17,6 +17,7 @@ use crate::{
     pipeline,
     pool::Pool,
     report::{AuditFound, BUILD},
+    setting::Setting,
     stand::{Books, RelayFate, Stand, Written},
     swarm::{self, Plan},
     told::Counts,
@@ -150,11 +151,14 @@ async fn stand(args: &TrialArgs, mode: Mode, stop: &CancellationToken) -> anyhow
             anyhow::bail!("a client without keys needs a server without keys, and the running stack asks for them")
         }
         (Some(folder), _) => Stand::running(folder).await,
-        (None, Mode::None) => {
-            anyhow::bail!("a client without keys needs a server without keys, and this one asks for them")
-        }
-        (None, _) => Stand::stack_with("256x1".parse().map_err(anyhow::Error::msg)?, relay, stop).await,
+        (None, Mode::None) => Stand::without_keys(setting()?, relay, stop).await,
+        (None, _) => Stand::stack_with(setting()?, relay, stop).await,
     }
+}
+
+/// As a stack groups its commits by itself.
+fn setting() -> anyhow::Result<Setting> {
+    "256x1".parse().map_err(anyhow::Error::msg)
 }
 
 async fn one(stand: &Stand, args: &TrialArgs, mode: Mode) -> anyhow::Result<Tried> {

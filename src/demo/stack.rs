@@ -45,6 +45,8 @@ pub struct StackOptions {
     pub worker_arguments: Vec<String>,
     /// Further variables, such as a crash point that is to be reached.
     pub worker_environment: Vec<(&'static str, String)>,
+    /// The museum's checkout without keys, in the api's place.
+    pub without_keys: bool,
     /// Told what happens, a line at a time.
     pub progress: fn(&str),
 }
@@ -63,6 +65,7 @@ impl StackOptions {
             api_arguments: Vec::new(),
             worker_arguments: Vec::new(),
             worker_environment: Vec::new(),
+            without_keys: false,
             progress: |_| {},
         }
     }
@@ -148,7 +151,8 @@ impl Stack {
         self.state.gateway_url = self.start_part("gateway", ports.gateway).await?;
         self.state.mail_url = Some(self.start_part("mail", ports.mail).await?);
         drop(api_port);
-        self.state.api_url = self.start_part("api", ports.api).await?;
+        let api = if self.options.without_keys { "no-keys" } else { "api" };
+        self.state.api_url = self.start_part(api, ports.api).await?;
         self.state.worker_url = self.start_part("worker", ports.worker).await?;
         if self.options.console {
             self.state.console_url = Some(self.start_part("console", ports.console).await?);
@@ -162,7 +166,7 @@ impl Stack {
         let arguments = match role {
             "gateway" => self.options.gateway_arguments.clone(),
             "mail" => self.options.mail_arguments.clone(),
-            "api" => self.options.api_arguments.clone(),
+            "api" | "no-keys" => self.options.api_arguments.clone(),
             "worker" => self.options.worker_arguments.clone(),
             _ => Vec::new(),
         };

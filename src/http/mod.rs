@@ -5,7 +5,7 @@ pub mod contract;
 mod credential;
 mod customers;
 mod docs;
-mod door;
+pub(crate) mod door;
 mod headers;
 mod health;
 mod idempotency_keys;
@@ -16,7 +16,7 @@ mod operator;
 mod orders;
 mod paging;
 mod refunds;
-mod reply;
+pub(crate) mod reply;
 mod request_log;
 mod shown_path;
 mod webhooks;
@@ -63,8 +63,7 @@ pub struct Door {
 }
 
 pub fn routes(door: Door) -> Router {
-    let door = Arc::new(door);
-    Router::new()
+    let routes = Router::new()
         .route("/v1/orders", get(orders::list).post(orders::create))
         .route("/v1/orders/{id}", get(orders::show))
         .route("/v1/orders/{id}/refunds", get(refunds::list).post(refunds::create))
@@ -77,7 +76,14 @@ pub fn routes(door: Door) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(docs::contract))
         .route("/docs/problems", get(docs::problems))
-        .route("/operator/requests", get(operator::requests))
+        .route("/operator/requests", get(operator::requests));
+    behind(door, routes)
+}
+
+/// What every server of ours has around its routes: health, metrics, and an answer to whatever goes wrong.
+pub(crate) fn behind(door: Door, routes: Router<Arc<Door>>) -> Router {
+    let door = Arc::new(door);
+    routes
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::show))
