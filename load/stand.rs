@@ -93,7 +93,7 @@ impl Stand {
         options.mail_arguments = vec!["--in-memory".to_owned()];
         options.api_arguments = setting.api_arguments();
         options.worker_environment = relay.environment();
-        options.without_keys = without_keys;
+        options.api_role = if without_keys { "no-keys" } else { "api" };
         options.progress = |line| eprintln!("  {line}");
         let stack = Stack::start(options, stop).await?;
         let state = stack.state();

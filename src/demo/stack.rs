@@ -45,8 +45,8 @@ pub struct StackOptions {
     pub worker_arguments: Vec<String>,
     /// Further variables, such as a crash point that is to be reached.
     pub worker_environment: Vec<(&'static str, String)>,
-    /// The museum's checkout without keys, in the api's place.
-    pub without_keys: bool,
+    /// Who takes the orders: the api, or a role that stands in its place.
+    pub api_role: &'static str,
     /// Told what happens, a line at a time.
     pub progress: fn(&str),
 }
@@ -65,7 +65,7 @@ impl StackOptions {
             api_arguments: Vec::new(),
             worker_arguments: Vec::new(),
             worker_environment: Vec::new(),
-            without_keys: false,
+            api_role: "api",
             progress: |_| {},
         }
     }
@@ -151,8 +151,7 @@ impl Stack {
         self.state.gateway_url = self.start_part("gateway", ports.gateway).await?;
         self.state.mail_url = Some(self.start_part("mail", ports.mail).await?);
         drop(api_port);
-        let api = if self.options.without_keys { "no-keys" } else { "api" };
-        self.state.api_url = self.start_part(api, ports.api).await?;
+        self.state.api_url = self.start_part(self.options.api_role, ports.api).await?;
         self.state.worker_url = self.start_part("worker", ports.worker).await?;
         if self.options.console {
             self.state.console_url = Some(self.start_part("console", ports.console).await?);
@@ -166,7 +165,7 @@ impl Stack {
         let arguments = match role {
             "gateway" => self.options.gateway_arguments.clone(),
             "mail" => self.options.mail_arguments.clone(),
-            "api" | "no-keys" => self.options.api_arguments.clone(),
+            role if role == self.options.api_role => self.options.api_arguments.clone(),
             "worker" => self.options.worker_arguments.clone(),
             _ => Vec::new(),
         };
