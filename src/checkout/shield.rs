@@ -59,12 +59,11 @@ impl Shield {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Shielded<T> {
         let Ok(permit) = Arc::clone(&self.tasks).try_acquire_owned() else { return Shielded::Overloaded };
-        // In a box before it is handed on: the future of a whole order is kilobytes, and every hand would copy it.
-        let task = self.running.spawn(Box::pin(async move {
+        let task = self.running.spawn(async move {
             let done = work.await;
             drop(permit);
             done
-        }));
+        });
         match tokio::time::timeout_at(answer_by, task).await {
             Ok(Ok(done)) => Shielded::Done(done),
             Ok(Err(_)) => Shielded::Broken,

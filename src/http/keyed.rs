@@ -30,7 +30,8 @@ pub(super) async fn answer(
     let answer_by = began + Duration::from_millis(door.checkout.timing.answer_ms);
     let facts = Facts { scope: Some(attempt.scope.clone()), ..Facts::default() };
     let (shared, ticket) = (Arc::clone(door), door.admission.ticket(attempt.scope.customer));
-    let work = async move { perform(&shared.checkout, attempt, ticket).await };
+    // In a box before it is handed on: the future of a whole story is kilobytes, and every hand would copy it.
+    let work = Box::pin(async move { perform(&shared.checkout, attempt, ticket).await });
     let mut response = match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
         Shielded::Done(Err(error)) => reply::surprise(&error, request_id),
