@@ -30,6 +30,7 @@ mod text; // the figures of a benchmark, for people
 mod told; // what the phones were told, added up
 mod trial; // one client in one network
 mod verdict; // may they be believed, are they good enough
+mod worked_example; // `load worked-example`
 
 use std::process::ExitCode;
 
@@ -72,6 +73,9 @@ enum Command {
     /// Several clients in the same network, side by side: no keys, a new key with every retry, one key, no retries.
     #[command(after_help = compare::COMPARE_HELP)]
     Compare(compare::CompareArgs),
+    /// The story of every interview with figures: without keys, with keys, with the bug that shipped, and with its fix.
+    #[command(after_help = worked_example::WORKED_EXAMPLE_HELP)]
+    WorkedExample(worked_example::WorkedExampleArgs),
     /// How many orders per second the whole stack takes, with relay, ledger and receipts keeping up.
     #[command(after_help = capacity::CAPACITY_HELP)]
     Capacity(capacity::CapacityArgs),
@@ -113,6 +117,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::Harness(args) => bench::harness(args, stop).await,
             Command::Run(args) => run::run(args, stop).await,
             Command::Compare(args) => compare::compare(args, stop).await,
+            Command::WorkedExample(args) => worked_example::worked_example(args, stop).await,
             Command::Capacity(args) => capacity::capacity(args, stop).await,
             Command::Overhead(args) => overhead::overhead(args, stop).await,
             Command::Schema => {

@@ -256,7 +256,10 @@ fn handlers(page: &str) -> Vec<(String, String)> {
     let routes =
         page.split("Router::new()").nth(1).and_then(|routes| routes.split(".layer(").next()).expect("the routes");
     let words = routes.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
-    words.filter_map(|word| word.split_once("::")).map(|(room, name)| (room.to_owned(), name.to_owned())).collect()
+    let names = words.filter_map(|word| word.split_once("::"));
+    // Types begin with a capital.
+    let handlers = names.filter(|(room, _)| room.starts_with(|first: char| first.is_lowercase()));
+    handlers.map(|(room, name)| (room.to_owned(), name.to_owned())).collect()
 }
 
 /// The lines of a function, its signature included.

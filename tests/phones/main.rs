@@ -90,8 +90,8 @@ fn clients_in_one_network_get_what_their_keys_deserve() {
     assert_eq!(found["none_doubles_as_per_attempt"], true, "{said}");
     assert_eq!((&none["requests_with_key"], &per_attempt["requests_with_key"]), (&0.into(), &per_attempt["attempts"]));
     assert_none(per_intent, &["duplicate_orders", "duplicate_charges", "missed_sales", "charged_untold"]);
-    // What the bug sold twice is what the right client was told again.
-    assert_eq!(per_intent["replays"], per_attempt["duplicate_orders"], "{said}");
+    // Whom the bug charged more than once, the right client was told the same again.
+    assert_eq!(per_intent["replays"], per_attempt["audit"]["duplicate_order"], "{said}");
     assert_eq!(per_intent["audit"], serde_json::json!({}));
     assert!(never["missed_sales"].as_u64() > Some(0) && never["charged_untold"].as_u64() > Some(0), "{said}");
     assert_eq!(never["duplicate_orders"], never["predicted_duplicate_orders"], "{said}");
