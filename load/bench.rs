@@ -35,11 +35,11 @@ Examples:
   load bench --batch-limits 1x1,1x4,1x16,256x1 --closed
   load bench --against http://127.0.0.1:8080 --secret \"$CHECKOUT_SECRET\"
 
-Exit code: 0 held, 1 --expect-rate missed, 3 no valid figures.";
+Exit code: 0 held, 2 --expect-rate missed, 3 no valid figures.";
 
 /// What the phones do, in each phase.
 #[derive(Debug, Clone, Args)]
-struct LoadArgs {
+pub(crate) struct LoadArgs {
     /// Orders due per second in the open loop.
     #[arg(long, default_value_t = 3500, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
@@ -66,7 +66,7 @@ struct LoadArgs {
     force_open: bool,
     /// Also write everything that was found to this file.
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -77,7 +77,7 @@ pub(crate) struct BenchArgs {
     /// per order.
     #[arg(long, value_delimiter = ',', default_value = "1x8,256x1", value_name = "LIMIT[xLANES],…")]
     batch_limits: Vec<Setting>,
-    /// Exit with 1 unless the open loop of the last batch limit held this many orders per second and dropped none.
+    /// Exit with 2 unless the open loop of the last batch limit held this many orders per second and dropped none.
     #[arg(long, value_name = "N", conflicts_with = "closed")]
     expect_rate: Option<u32>,
     /// A server that runs already, instead of stacks of our own; its books are not checked.
@@ -92,7 +92,7 @@ pub(crate) struct BenchArgs {
 pub(crate) struct HarnessArgs {
     #[command(flatten)]
     load: LoadArgs,
-    /// Exit with 1 when an order costs the harness more than this, in microseconds of CPU time.
+    /// Exit with 2 when an order costs the harness more than this, in microseconds of CPU time.
     #[arg(long, value_name = "N")]
     expect_cpu_us: Option<f64>,
 }
@@ -144,12 +144,12 @@ impl LoadArgs {
     }
 
     /// What every figure below depends on.
-    fn introduce(&self) {
+    pub(crate) fn introduce(&self) {
         let (version, machine) = (env!("CARGO_PKG_VERSION"), Machine::read());
         println!("load {version}, {BUILD} build, {machine}; {} connections of the phones", self.connections);
     }
 
-    fn report(&self, sides: Vec<Side>) -> Report {
+    pub(crate) fn report(&self, sides: Vec<Side>) -> Report {
         Report {
             connections: usize::from(self.connections),
             seconds: self.seconds as f64,
@@ -162,7 +162,7 @@ impl LoadArgs {
 }
 
 /// Puts one stand through all phases and the audit, and takes it down whatever came of it.
-async fn side(stand: Stand, load: &LoadArgs, stop: &CancellationToken) -> anyhow::Result<Side> {
+pub(crate) async fn side(stand: Stand, load: &LoadArgs, stop: &CancellationToken) -> anyhow::Result<Side> {
     println!("{}", stand.name);
     let mut side = Side {
         name: stand.name.clone(),
@@ -205,7 +205,7 @@ async fn measured(stand: &Stand, load: &LoadArgs, side: &mut Side) -> anyhow::Re
 }
 
 /// Drives one phase and follows what comes of it, until everything is delivered and can be counted.
-async fn one_phase(stand: &Stand, phase: &Phase, orders: &Orders) -> anyhow::Result<PhaseReport> {
+pub(crate) async fn one_phase(stand: &Stand, phase: &Phase, orders: &Orders) -> anyhow::Result<PhaseReport> {
     let before = written(stand.books.as_ref()).await?;
     let driving = drive::run(phase, stand.server, orders, &stand.watched);
     let (driven, pipeline) = match &stand.books {
@@ -239,7 +239,7 @@ async fn written(books: Option<&Books>) -> anyhow::Result<Option<Written>> {
     }
 }
 
-fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+pub(crate) fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     #[derive(Serialize)]
     struct Published<'a> {
         verdict: String,

@@ -25,6 +25,8 @@ pub(crate) enum Family {
     /// The process alone: the benchmark itself is the parent of everything it measures.
     Alone,
     WithDescendants,
+    /// The children of the process that have ended: what was spent by one that was killed is on this account.
+    EndedChildren,
 }
 
 /// The accounts at one moment. Only the difference of two of them means something.
@@ -50,13 +52,12 @@ impl Accounts {
     /// Reads them. Walks through all of `/proc`: not on the thread that sends orders.
     pub(crate) fn read(watched: &[Watched]) -> anyhow::Result<Self> {
         let all = every_process().context("cannot read /proc")?;
-        let processes = watched
-            .iter()
-            .map(|process| {
-                anyhow::ensure!(all.contains_key(&process.pid), "the {} is no longer running", process.name);
-                Ok((process.name, ticks_of(&all, process)))
-            })
-            .collect::<anyhow::Result<_>>()?;
+        let mut by_name = BTreeMap::new();
+        for process in watched {
+            anyhow::ensure!(all.contains_key(&process.pid), "the {} is no longer running", process.name);
+            *by_name.entry(process.name).or_default() += ticks_of(&all, process);
+        }
+        let processes = by_name.into_iter().collect();
         let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         Ok(Self { processes, machine: Machine::parse(&text).context("/proc/stat is not as expected")? })
     }
@@ -120,8 +121,10 @@ fn every_process() -> std::io::Result<BTreeMap<u32, Stat>> {
 
 fn ticks_of(all: &BTreeMap<u32, Stat>, process: &Watched) -> u64 {
     let Some(root) = all.get(&process.pid) else { return 0 };
-    if process.family == Family::Alone {
-        return root.own;
+    match process.family {
+        Family::Alone => return root.own,
+        Family::EndedChildren => return root.waited_for_children,
+        Family::WithDescendants => {}
     }
     let mut ticks = root.own + root.waited_for_children;
     let mut parents = vec![process.pid];

@@ -1,20 +1,27 @@
 //! One keep-alive connection. Question: what does it cost to ask?
 //!
 //! Hyper's connection is driven by the very task that waits for the answer: no second task, no pool, no wake-up across
-//! threads. Answers are drained, never parsed. Nothing is retried: a broken connection is reported, and the order on it is
+//! threads. A benchmark drains its answers; a phone reads them. Nothing is retried: a broken connection is reported, and the order on it is
 //! an order whose outcome we do not know.
 
-use std::{net::SocketAddr, pin::pin};
+use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use anyhow::Context;
 use bytes::Bytes;
+use checkout::phone::Answer;
 use futures_util::FutureExt;
+use http::{
+    HeaderName,
+    header::{LOCATION, RETRY_AFTER},
+};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::{measure::Ended, orders::OrderRequest};
+
+const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 type Connection = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
@@ -39,6 +46,12 @@ impl Line {
         matches!(driven(connection, sender.ready()).await, Some(Ok(())))
     }
 
+    /// Sends one order and reads the answer.
+    pub(crate) async fn ask(&mut self, request: OrderRequest) -> Result<Answer, LineBroken> {
+        let Self { sender, connection } = self;
+        driven(connection, listen(sender, request)).await.unwrap_or(Err(LineBroken::NoAnswer))
+    }
+
     /// Sends one order and takes in the whole answer.
     pub(crate) async fn exchange(&mut self, request: OrderRequest) -> Ended {
         let Self { sender, connection } = self;
@@ -47,6 +60,16 @@ impl Line {
             Some(Err(_)) | None => Ended::Broken,
         }
     }
+}
+
+/// The connection ended before the answer was whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineBroken {
+    /// Not even its beginning came.
+    NoAnswer,
+    Truncated {
+        status: u16,
+    },
 }
 
 /// Waits for `work` while it drives the connection. `None`: the connection ended and the work will never be done.
@@ -58,6 +81,22 @@ async fn driven<T>(connection: &mut Connection, work: impl Future<Output = T>) -
         // The server may close right behind its answer, which is then already on our side.
         _ended = connection => work.now_or_never(),
     }
+}
+
+async fn listen(sender: &mut SendRequest<Full<Bytes>>, request: OrderRequest) -> Result<Answer, LineBroken> {
+    let response = sender.send_request(request).await.map_err(|_| LineBroken::NoAnswer)?;
+    let (head, body) = response.into_parts();
+    let status = head.status.as_u16();
+    // Our own server's: a few hundred bytes each.
+    let body = body.collect().await.map_err(|_| LineBroken::Truncated { status })?.to_bytes();
+    let text = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
+    Ok(Answer {
+        status,
+        replayed: text(&IDEMPOTENT_REPLAYED) == Some("true"),
+        location: text(&LOCATION).map(str::to_owned),
+        retry_after: text(&RETRY_AFTER).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs),
+        body: body.into(),
+    })
 }
 
 async fn ask(sender: &mut SendRequest<Full<Bytes>>, request: OrderRequest) -> hyper::Result<u16> {

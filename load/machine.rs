@@ -2,9 +2,10 @@
 
 use std::{fmt, fs, num::NonZero};
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
     pub(crate) processors: usize,

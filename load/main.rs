@@ -2,21 +2,35 @@
 
 mod arrivals; // when each tap is due
 mod bench; // `load bench`, `load harness`
+mod capacity; // `load capacity`
+mod compare; // `load compare`
 mod cpu; // what it cost, by process
 mod drive; // one phase: closed or open loop
+mod found; // what a run of phones found, as it is published
+mod judge; // intents against books
 mod line; // one keep-alive connection
 mod machine; // where the figures were taken
 mod measure; // latency from the moment a tap was due
 mod null_server; // a server that does nothing
+mod oracle; // what must come of it
 mod orders; // what is sent
 mod outage; // `load outage`
+mod overhead; // `load overhead`
 mod pipeline; // does what follows keep up
+mod pool; // a fixed number of connections for any number of phones
+mod progress; // what is seen meanwhile
 mod queue; // taps that wait for a free connection
 mod report; // the figures of a run
+mod run; // `load run`
 mod setting; // batch limit, lanes and pool of one side
 mod stand; // the server under load, and its books
-mod text; // the same, for people
+mod swarm; // the phones
+mod tale; // what phones found, for people
+mod text; // the figures of a benchmark, for people
+mod told; // what the phones were told, added up
+mod trial; // one client in one network
 mod verdict; // may they be believed, are they good enough
+mod worked_example; // `load worked-example`
 
 use std::process::ExitCode;
 
@@ -31,6 +45,9 @@ Examples:
   load bench --rate 3500 --seconds 30
   load harness --rate 3500 --seconds 10
   load bench --help";
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Load for the checkout, from outside.
 #[derive(Debug, Parser)]
@@ -47,9 +64,26 @@ enum Command {
     Bench(bench::BenchArgs),
     /// What the harness itself costs, against a server that does nothing.
     #[command(
-        after_help = "Example:\n  load harness --rate 3500 --seconds 10 --expect-cpu-us 55\n\nExit code: 0 held, 1 --expect-cpu-us missed, 3 invalid."
+        after_help = "Example:\n  load harness --rate 3500 --seconds 10 --expect-cpu-us 55\n\nExit code: 0 held, 2 --expect-cpu-us missed, 3 invalid."
     )]
     Harness(bench::HarnessArgs),
+    /// Phones with a network between: taps by the clock, lost answers, retries, and an audit of every single purchase.
+    #[command(after_help = run::RUN_HELP)]
+    Run(run::RunArgs),
+    /// Several clients in the same network, side by side: no keys, a new key with every retry, one key, no retries.
+    #[command(after_help = compare::COMPARE_HELP)]
+    Compare(compare::CompareArgs),
+    /// The story of every interview with figures: without keys, with keys, with the bug that shipped, and with its fix.
+    #[command(after_help = worked_example::WORKED_EXAMPLE_HELP)]
+    WorkedExample(worked_example::WorkedExampleArgs),
+    /// How many orders per second the whole stack takes, with relay, ledger and receipts keeping up.
+    #[command(after_help = capacity::CAPACITY_HELP)]
+    Capacity(capacity::CapacityArgs),
+    /// What keys cost: the same orders, without keys and with them.
+    #[command(after_help = overhead::OVERHEAD_HELP)]
+    Overhead(overhead::OverheadArgs),
+    /// The JSON schema of what `load run --json` and `load compare --json` write.
+    Schema,
     /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
     #[command(after_help = outage::OUTAGE_HELP)]
     Outage(outage::OutageArgs),
@@ -81,6 +115,15 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         match cli.command {
             Command::Bench(args) => bench::bench(args, stop).await,
             Command::Harness(args) => bench::harness(args, stop).await,
+            Command::Run(args) => run::run(args, stop).await,
+            Command::Compare(args) => compare::compare(args, stop).await,
+            Command::WorkedExample(args) => worked_example::worked_example(args, stop).await,
+            Command::Capacity(args) => capacity::capacity(args, stop).await,
+            Command::Overhead(args) => overhead::overhead(args, stop).await,
+            Command::Schema => {
+                println!("{}", found::Compared::schema());
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Outage(args) => outage::outage(args, stop).await,
             Command::NullServer(args) => null_server::run(args, stop).await.map(|()| ExitCode::SUCCESS),
         }

@@ -31,6 +31,28 @@ pub(crate) type OrderRequest = Request<Full<Bytes>>;
 pub(crate) struct Orders {
     path: Uri,
     customers: Arc<[HeaderMap]>,
+    run: Run,
+}
+
+/// Tells the intents of one run from those of every other, in books that hold more than one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run(u32);
+
+impl Run {
+    fn fresh() -> Self {
+        Self(rand::random())
+    }
+
+    /// What an intent is called in every book. No server reads it; only the judge does.
+    pub(crate) fn reference(self, intent: u64) -> String {
+        format!("run-{:08x}-intent-{intent}", self.0)
+    }
+
+    /// The intent of that name, if it is one of this run.
+    pub(crate) fn intent_of(self, reference: &str) -> Option<u64> {
+        let (run, intent) = reference.strip_prefix("run-")?.split_once("-intent-")?;
+        (u32::from_str_radix(run, 16).ok()? == self.0).then(|| intent.parse().ok()).flatten()
+    }
 }
 
 impl Orders {
@@ -47,7 +69,12 @@ impl Orders {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).context("token header")?);
             Ok(headers)
         });
-        Ok(Self { path: Uri::from_static("/v1/orders"), customers: customers.collect::<anyhow::Result<_>>()? })
+        let customers = customers.collect::<anyhow::Result<_>>()?;
+        Ok(Self { path: Uri::from_static("/v1/orders"), customers, run: Run::fresh() })
+    }
+
+    pub(crate) fn run(&self) -> Run {
+        self.run
     }
 
     /// The next order, of some customer.
@@ -55,7 +82,26 @@ impl Orders {
         let customer = random.random_range(0..self.customers.len());
         let mut headers = self.customers[customer].clone();
         headers.insert(IDEMPOTENCY_KEY, key(random));
-        let mut request = Request::new(Full::new(Bytes::from_static(ORDER)));
+        self.request(headers, Bytes::from_static(ORDER))
+    }
+
+    /// One attempt at what this intent means, by the customer whose turn it is. Every attempt has the same body.
+    pub(crate) fn of_intent(&self, intent: u64, key: Option<&str>) -> OrderRequest {
+        let turn = usize::try_from(intent).unwrap_or_default() % self.customers.len();
+        let mut headers = self.customers[turn].clone();
+        // What is no header value could not be a key either, and the server says so.
+        if let Some(key) = key.and_then(|key| HeaderValue::from_str(key).ok()) {
+            headers.insert(IDEMPOTENCY_KEY, key);
+        }
+        let mut body = Vec::with_capacity(ORDER.len() + 64);
+        // Before the brace that ends it.
+        body.extend_from_slice(&ORDER[..ORDER.len() - 1]);
+        body.extend_from_slice(format!(",\"client_reference\":\"{}\"}}", self.run.reference(intent)).as_bytes());
+        self.request(headers, body.into())
+    }
+
+    fn request(&self, headers: HeaderMap, body: Bytes) -> OrderRequest {
+        let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         *request.headers_mut() = headers;
@@ -112,5 +158,16 @@ mod tests {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let order: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&order["total"], &order["items"][0]["quantity"]), (&4299.into(), &1.into()));
+    }
+
+    #[test]
+    fn an_intent_is_known_by_its_name_and_only_in_its_own_run() {
+        let (run, other) = (Run(0xfe), Run(0xff));
+        assert_eq!(run.reference(7), "run-000000fe-intent-7");
+        assert_eq!(run.intent_of(&run.reference(u64::MAX)), Some(u64::MAX));
+        assert_eq!(other.intent_of(&run.reference(7)), None);
+        for strange in ["", "run-", "run-fe", "run-fe-intent-", "run-fe-intent-x", "order-7"] {
+            assert_eq!(run.intent_of(strange), None, "{strange}");
+        }
     }
 }

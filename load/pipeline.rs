@@ -92,18 +92,22 @@ async fn look(books: &Books, warmup: Duration, mut over: watch::Receiver<bool>) 
         }
     }
     let at_end = books.behind().await?;
-    let ended = Instant::now();
-    let mut drained_s = None;
-    while drained_s.is_none() && ended.elapsed() < DRAIN_MAX {
-        if books.behind().await?.events() == 0 {
-            drained_s = Some(ended.elapsed().as_secs_f64());
-        } else {
-            sleep(DRAIN_LOOK_EVERY).await;
-        }
-    }
+    let drained_s = until_delivered(books).await?;
     let in_window: Vec<Sample> = samples.iter().copied().filter(|sample| sample.at_s >= warmup.as_secs_f64()).collect();
     let most = samples.iter().map(|sample| sample.behind.events()).max().unwrap_or_default();
     Ok(Pipeline { at_end, most, growth_per_s: slope(&in_window), drained_s, samples })
+}
+
+/// Seconds until nothing is on its way any more. `None`: longer than [`DRAIN_MAX`].
+pub(crate) async fn until_delivered(books: &Books) -> anyhow::Result<Option<f64>> {
+    let began = Instant::now();
+    while began.elapsed() < DRAIN_MAX {
+        if books.behind().await?.events() == 0 {
+            return Ok(Some(began.elapsed().as_secs_f64()));
+        }
+        sleep(DRAIN_LOOK_EVERY).await;
+    }
+    Ok(None)
 }
 
 /// The slope of the straight line that lies closest to the samples.

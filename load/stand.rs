@@ -4,7 +4,7 @@
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
 };
 
@@ -12,8 +12,9 @@ use anyhow::Context;
 use checkout::{
     audit::{self, AuditOptions},
     database::embedded::Lifetime,
-    demo::{Ports, Stack, StackOptions},
+    demo::{DemoState, Ports, Stack, StackOptions},
 };
+use futures_util::TryStreamExt;
 use serde::Deserialize;
 use sqlx::PgPool;
 use tokio::{
@@ -24,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cpu::{Family, Watched},
+    found::OrderMade,
+    judge::{Entry, Joined},
+    orders::Run,
     pipeline::Behind,
     report::{AuditFound, Server},
     setting::Setting,
@@ -56,12 +60,40 @@ enum Owned {
 impl Stand {
     /// A stack of its own: empty database, gateway and mail with their books in memory, the api set like this.
     pub(crate) async fn stack(setting: Setting, stop: &CancellationToken) -> anyhow::Result<Self> {
+        Self::stack_with(setting, RelayFate::Lives, stop).await
+    }
+
+    pub(crate) async fn stack_with(
+        setting: Setting,
+        relay: RelayFate,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        Self::start(setting, relay, false, stop).await
+    }
+
+    /// The same stack with a checkout that knows no keys in the api's place.
+    pub(crate) async fn without_keys(
+        setting: Setting,
+        relay: RelayFate,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        Self::start(setting, relay, true, stop).await
+    }
+
+    async fn start(
+        setting: Setting,
+        relay: RelayFate,
+        without_keys: bool,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Self> {
         let mut options = StackOptions::new(checkout_program()?, Lifetime::Ephemeral, Ports::free());
         options.console = false;
         options.webhooks = false;
         options.gateway_arguments = vec!["--in-memory".to_owned()];
         options.mail_arguments = vec!["--in-memory".to_owned()];
         options.api_arguments = setting.api_arguments();
+        options.worker_environment = relay.environment();
+        options.api_role = if without_keys { "no-keys" } else { "api" };
         options.progress = |line| eprintln!("  {line}");
         let stack = Stack::start(options, stop).await?;
         let state = stack.state();
@@ -116,6 +148,34 @@ impl Stand {
         })
     }
 
+    /// A stack that somebody else started, and whose books we may read.
+    pub(crate) async fn running(data_dir: &Path) -> anyhow::Result<Self> {
+        let state = DemoState::read(Some(data_dir))?;
+        let mail_url = state.mail_url.as_deref().context("the stack has no mail service")?;
+        Ok(Self {
+            name: format!("the stack in {}", data_dir.display()),
+            described: None,
+            server: address_of(&state.api_url)?,
+            secret: state.secret.clone(),
+            watched: watched(Vec::new()),
+            books: Some(Books::open(&state.database_url, &state.gateway_url, mail_url).await?),
+            owned: Owned::Nothing,
+        })
+    }
+
+    /// Whether nobody else buys here.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.owned, Owned::Stack(_))
+    }
+
+    /// The processes to watch, as they are now: one that was killed runs again under another number.
+    pub(crate) fn watched_now(&self) -> Vec<Watched> {
+        match &self.owned {
+            Owned::Stack(stack) => watched(stack.pids()),
+            Owned::NullServer(_) | Owned::Nothing => self.watched.clone(),
+        }
+    }
+
     pub(crate) fn pid_of(&self, name: &str) -> Option<u32> {
         self.watched.iter().find(|watched| watched.name == name).map(|watched| watched.pid)
     }
@@ -132,11 +192,40 @@ impl Stand {
     }
 }
 
+/// What becomes of the relay within a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RelayFate {
+    Lives,
+    /// Killed between the log's acknowledgement and its own mark: whoever takes over delivers the same events again.
+    Killed,
+}
+
+/// Rounds of the relay until it is killed. A round takes some 50 ms under load.
+const RELAY_ROUNDS: u32 = 40;
+
+impl RelayFate {
+    fn environment(self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Lives => Vec::new(),
+            Self::Killed => vec![(checkout::crash_point::VARIABLE, format!("relay.before_mark:kill:{RELAY_ROUNDS}"))],
+        }
+    }
+}
+
 /// The server's processes with their children, and ourselves without.
 fn watched(pids: Vec<(&'static str, u32)>) -> Vec<Watched> {
-    let servers = pids.into_iter().map(|(name, pid)| Watched { name, pid, family: Family::WithDescendants });
     let us = Watched { name: "harness", pid: std::process::id(), family: Family::Alone };
-    servers.chain([us]).collect()
+    // The only part of a stack that a run kills.
+    let killed = pids.iter().any(|(name, _)| *name == "worker").then(|| Watched {
+        name: "worker",
+        family: Family::EndedChildren,
+        ..us.clone()
+    });
+    // It stands in the api's place, and is laid beside it.
+    let name = |role| if role == "no-keys" { "api" } else { role };
+    let servers =
+        pids.into_iter().map(|(role, pid)| Watched { name: name(role), pid, family: Family::WithDescendants });
+    servers.chain([us]).chain(killed).collect()
 }
 
 /// The `checkout` program of the same build.
@@ -176,6 +265,18 @@ pub(crate) struct Written {
     pub(crate) booked: u64,
     /// Mails that really went out.
     pub(crate) mails: u64,
+}
+
+impl Written {
+    /// What was written after that moment.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            orders: self.orders - before.orders,
+            captures: self.captures - before.captures,
+            booked: self.booked - before.booked,
+            mails: self.mails - before.mails,
+        }
+    }
 }
 
 impl Books {
@@ -240,6 +341,68 @@ impl Books {
             .await
             .context("the audit")?;
         Ok(AuditFound::from(&report))
+    }
+
+    /// The database's own time, as seconds of its era.
+    pub(crate) async fn clock(&self) -> anyhow::Result<f64> {
+        let clock = sqlx::query_scalar!(r#"SELECT extract(epoch FROM db_clock())::float8 AS "clock!""#);
+        clock.fetch_one(&self.database).await.context("cannot ask for the database's time")
+    }
+
+    /// Every order and every capture of this run, under the intent that it was for. Reads both books to their end: not within
+    /// a window. Where the stack is `ours` alone, what has no name is a stranger; `began` is when the run did, by
+    /// [`clock`](Self::clock).
+    pub(crate) async fn by_intent(&self, run: Run, began: f64, ours: bool) -> anyhow::Result<Joined> {
+        #[derive(Deserialize)]
+        struct Ledger {
+            captures: Vec<Capture>,
+        }
+        #[derive(Deserialize)]
+        struct Capture {
+            reference: Option<String>,
+        }
+        let mut joined = Joined::default();
+        let mut orders = sqlx::query!(
+            r#"SELECT id, client_reference, extract(epoch FROM created_at)::float8 AS "at!" FROM orders
+               ORDER BY created_at, id"#
+        )
+        .fetch(&self.database);
+        while let Some(order) = orders.try_next().await.context("cannot read the orders")? {
+            match order.client_reference.as_deref().and_then(|name| run.intent_of(name)) {
+                Some(intent) => {
+                    let made = OrderMade { id: order.id.to_string(), at_s: order.at - began };
+                    joined.intents.entry(intent).or_insert_with(Entry::default).orders.push(made);
+                }
+                None => joined.strangers += u64::from(ours),
+            }
+        }
+        drop(orders);
+        let ledger = self.http.get(format!("{}/_mock/ledger", self.gateway_url)).send().await?.error_for_status()?;
+        let ledger: Ledger = serde_json::from_slice(&ledger.bytes().await?).context("the gateway's ledger")?;
+        for capture in ledger.captures {
+            match capture.reference.as_deref().and_then(|name| run.intent_of(name)) {
+                Some(intent) => joined.intents.entry(intent).or_insert_with(Entry::default).captures += 1,
+                None => joined.strangers += u64::from(ours),
+            }
+        }
+        Ok(joined)
+    }
+
+    /// Keys that have no end yet.
+    pub(crate) async fn open_keys(&self) -> anyhow::Result<u64> {
+        let open = sqlx::query_scalar!(
+            r#"SELECT count(*) AS "open!" FROM idempotency_records WHERE state IN ('in_flight', 'unknown', 'needs_review')"#
+        );
+        Ok(u64::try_from(open.fetch_one(&self.database).await.context("cannot count the open keys")?)?)
+    }
+
+    /// How often the broker was given an event that it had already.
+    pub(crate) async fn repeated_deliveries(&self) -> anyhow::Result<u64> {
+        let repeated = sqlx::query_scalar!(
+            r#"SELECT (SELECT count(*) FROM event_log) - (SELECT count(*) FROM (SELECT DISTINCT event_id FROM event_log) AS once)
+                   AS "repeated!""#
+        );
+        Ok(u64::try_from(repeated.fetch_one(&self.database).await.context("cannot read the log")?)?)
     }
 
     async fn postgresql_version(&self) -> anyhow::Result<String> {

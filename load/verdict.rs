@@ -42,7 +42,7 @@ impl Verdict {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Held => ExitCode::SUCCESS,
-            Self::Missed(_) => ExitCode::from(1),
+            Self::Missed(_) => ExitCode::from(2),
             Self::Invalid(_) => ExitCode::from(3),
         }
     }

@@ -51,6 +51,15 @@ const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// `checkout api`, until `stop`. What was claimed by then is finished first.
 pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    api_with(args, http::routes, stop).await
+}
+
+/// The same process, whatever is sold behind its door.
+pub(crate) async fn api_with(
+    args: ApiArgs,
+    routes: impl FnOnce(Door) -> Router,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let timing = args.timing.clone().checked()?;
     let credentials = Credentials::new(&args.credentials.secret)?;
     let webhook_secret = unless_empty(args.webhook.webhook_secret).as_deref().map(WebhookSecret::new).transpose()?;
@@ -78,7 +87,7 @@ pub async fn api(args: ApiArgs, stop: CancellationToken) -> anyhow::Result<()> {
 
     serve::announce(&listener)?;
     let closing = after_delay(stop, Duration::from_millis(args.connection.drain_delay_ms));
-    serve::serve_within(limits(&args.connection), &census, listener, http::routes(door), closing).await;
+    serve::serve_within(limits(&args.connection), &census, listener, routes(door), closing).await;
     match shield.drain(DRAIN).await {
         0 => tracing::info!("everything that was claimed is finished"),
         left => tracing::warn!(left, "stopped with work under way; recovery will finish it"),

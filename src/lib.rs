@@ -51,6 +51,10 @@ pub mod ids;
 pub mod money;
 pub mod wire;
 
+// The museum: the same rooms with one thing done wrong; nothing in production.
+#[cfg(feature = "classroom")]
+pub mod mistakes;
+
 // Where a process can be made to die, for tests; nothing in production.
 pub mod crash_point;
 

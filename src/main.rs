@@ -26,6 +26,9 @@ use checkout::{
 };
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A runnable reference for idempotent payments: one tap, one order, one charge.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true, after_help = "Example:\n  checkout demo --base-port 9000")]
@@ -95,6 +98,12 @@ enum Role {
     /// Looks after an embedded server on behalf of the process that holds its stdin.
     #[command(hide = true)]
     Guardian(GuardianArgs),
+    /// A mistake, kept to be measured: the api without idempotency keys. What is sent twice is sold twice.
+    #[cfg(feature = "classroom")]
+    #[command(
+        after_help = "Example:\n  checkout no-keys --listen 127.0.0.1:9001    # beside the api, on its database (DATABASE_URL, CHECKOUT_SECRET)"
+    )]
+    NoKeys(ApiArgs),
     /// Lists the points at which a process can be made to die, stop or wait (CHECKOUT_CRASH=<name>:<action>[:<nth>]).
     #[cfg(feature = "classroom")]
     #[command(
@@ -175,6 +184,8 @@ async fn play(cli: Cli) -> anyhow::Result<ExitCode> {
         Role::Console(args) => checkout::console::run(args, stop).await,
         Role::Guardian(args) => guardian::run(args, stop).await,
         Role::Token(args) => token(&args),
+        #[cfg(feature = "classroom")]
+        Role::NoKeys(args) => checkout::mistakes::no_keys::run(args, stop).await,
         #[cfg(feature = "classroom")]
         Role::CrashPoints => {
             print!("{}", checkout::crash_point::listing());

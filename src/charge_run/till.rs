@@ -146,7 +146,7 @@ impl Till {
     async fn try_charge(&self, line: &Line) -> anyhow::Result<End> {
         let bearer = self.bearer(line.what.customer)?;
         let intent = Intent { path: PATH.to_owned(), bearer, body: body(line)? };
-        let told = self.phone.send(&intent, &KeyPolicy::PerIntent(line.key()), &self.stop).await;
+        let told = self.phone.send(&intent, &KeyPolicy::Kept(line.key()), &self.stop).await;
         let end = end(line, &told);
         if !end.is_unknown() || self.stop.is_cancelled() {
             return Ok(end);

@@ -40,7 +40,8 @@ pub async fn finish(checkout: &Checkout, claim: Claim, asked_at: Instant) -> any
     // A first charge has no history, and pays for no look at one.
     let evidence =
         if claim.maybe_sent { evidence::of(&checkout.pool, claim.digest).await? } else { Evidence::default() };
-    let charged = charge(&checkout.gateway, &claim, &ask, limits, &evidence).await;
+    // In a box: what speaks HTTP is most of the story's size, and every step before it would carry that along.
+    let charged = Box::pin(charge(&checkout.gateway, &claim, &ask, limits, &evidence)).await;
     let (settlement, finished) = conclude(claim, &frozen, charged)?;
 
     Ok(match settle(checkout, &settlement).await? {

@@ -46,6 +46,8 @@ pub struct Checkout {
     pub timing: Timing,
     /// How the claims came out.
     pub claimed: claimed::Claimed,
+    /// How commits are grouped.
+    pub limits: Limits,
     claims: GroupCommit<claim::Claims>,
     endings: GroupCommit<settle::Endings>,
 }
@@ -64,6 +66,7 @@ impl Checkout {
             claims: GroupCommit::start(claim::Claims::new(pool.clone(), &timing), limits),
             endings: GroupCommit::start(settle::Endings::new(pool.clone()), limits),
             claimed: claimed::Claimed::default(),
+            limits,
             pool,
             timing,
         })

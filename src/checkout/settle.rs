@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, future::Future, time::Duration};
 
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 
 use super::{
     Checkout,
@@ -121,40 +121,7 @@ impl Batch for Endings {
             orders::refund_store::lock(&mut tx, &refunded).await?;
         }
         let ended = end_store::end(&mut tx, &endings).await?;
-        let (mut new_charges, mut new_orders, mut new_events) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut told, mut new_reviews) = (Vec::new(), Vec::new());
-        for settlement in sorted.iter().filter(|settlement| ended.contains(&owner(&settlement.claim))) {
-            match &settlement.booked {
-                Booked::Nothing => {}
-                Booked::Declined(charge) => new_charges.push(charge),
-                Booked::Order(rows) => {
-                    let (charge, order, event) = &**rows;
-                    new_charges.push(charge);
-                    new_orders.push(order);
-                    new_events.push(event);
-                }
-                Booked::Charge(rows) => {
-                    let (charge, event) = &**rows;
-                    new_charges.push(charge);
-                    new_events.push(event);
-                }
-                Booked::Refund(rows) => told.extend(refund::end(&mut tx, &rows.0, &rows.1).await?),
-            }
-            new_reviews.extend(&settlement.review);
-        }
-        if !new_charges.is_empty() {
-            charges::store::insert(&mut tx, &new_charges).await?;
-        }
-        if !new_orders.is_empty() {
-            orders::store::insert(&mut tx, &new_orders).await?;
-        }
-        new_events.extend(&told);
-        if !new_events.is_empty() {
-            outbox::store::append(&mut tx, &new_events).await?;
-        }
-        for review in new_reviews {
-            reviews::store::insert(&mut tx, review).await?;
-        }
+        book(&mut tx, sorted.iter().copied().filter(|settlement| ended.contains(&owner(&settlement.claim)))).await?;
         let missed: Vec<&Claim> =
             sorted.iter().map(|settlement| &settlement.claim).filter(|claim| !ended.contains(&owner(claim))).collect();
         let done_before = if missed.is_empty() { HashSet::new() } else { ended_by_us(&mut tx, &missed).await? };
@@ -167,13 +134,55 @@ impl Batch for Endings {
     }
 }
 
+/// Writes the rows of business of these settlements.
+pub(crate) async fn book<'a>(
+    tx: &mut PgConnection,
+    settlements: impl Iterator<Item = &'a Settlement>,
+) -> sqlx::Result<()> {
+    let (mut new_charges, mut new_orders, mut new_events) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut told, mut new_reviews) = (Vec::new(), Vec::new());
+    for settlement in settlements {
+        match &settlement.booked {
+            Booked::Nothing => {}
+            Booked::Declined(charge) => new_charges.push(charge),
+            Booked::Order(rows) => {
+                let (charge, order, event) = &**rows;
+                new_charges.push(charge);
+                new_orders.push(order);
+                new_events.push(event);
+            }
+            Booked::Charge(rows) => {
+                let (charge, event) = &**rows;
+                new_charges.push(charge);
+                new_events.push(event);
+            }
+            Booked::Refund(rows) => told.extend(refund::end(&mut *tx, &rows.0, &rows.1).await?),
+        }
+        new_reviews.extend(&settlement.review);
+    }
+    if !new_charges.is_empty() {
+        charges::store::insert(&mut *tx, &new_charges).await?;
+    }
+    if !new_orders.is_empty() {
+        orders::store::insert(&mut *tx, &new_orders).await?;
+    }
+    new_events.extend(&told);
+    if !new_events.is_empty() {
+        outbox::store::append(&mut *tx, &new_events).await?;
+    }
+    for review in new_reviews {
+        reviews::store::insert(&mut *tx, review).await?;
+    }
+    Ok(())
+}
+
 /// Who a settlement belongs to: two owners of one key can meet in a batch.
 fn owner(claim: &Claim) -> (ScopeDigest, i32) {
     (claim.digest, claim.fence)
 }
 
 /// Which of these claims were ended under their own attempt and fence before: their COMMIT went through unacknowledged.
-async fn ended_by_us(tx: &mut sqlx::PgConnection, claims: &[&Claim]) -> sqlx::Result<HashSet<(ScopeDigest, i32)>> {
+async fn ended_by_us(tx: &mut PgConnection, claims: &[&Claim]) -> sqlx::Result<HashSet<(ScopeDigest, i32)>> {
     let digests: Vec<ScopeDigest> = claims.iter().map(|claim| claim.digest).collect();
     let newest = store::newest(tx, &digests).await?;
     let ours = |claim: &&&Claim| {

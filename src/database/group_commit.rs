@@ -1,18 +1,26 @@
 //! Group commit: one transaction for everything that queued while the previous one ran. How can one order per
 //! transaction pair be the plain path and still be fast? By being the batch of one.
 //!
-//! No delay is ever added: a lane that is free takes what is there, be it one item or [`limit`](Limits::batch). Under load
-//! the queue fills while a transaction runs, and the batches grow by themselves. Items are answered only after their
+//! A lane that is free takes what is there, be it one item or [`limit`](Limits::batch): whoever comes alone waits for nobody. Under
+//! load the queue fills while a transaction runs, and while its lane rests from it. Items are answered only after their
 //! transaction committed. A batch that lost a race is run again as it is; one that fails otherwise is run item by item, so that
 //! one bad item fails alone.
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::{Instant, sleep},
+};
 
 /// Longest that a lane waits for a transaction: longer than the server's own time-outs, which end everything but silence.
 /// The transaction is not cancelled (see [`super::begin`]), only left to itself; who asks again recognises its work.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A transaction with as many items is followed by a rest twice as long as it took, at most [`REST_MAX`]: what comes meanwhile
+/// shares the round trips of the next one. At 3,000 items per second that is a third of the transactions.
+const REST_FROM: usize = 4;
+const REST_MAX: Duration = Duration::from_millis(10);
 
 /// How often a batch is run that the server rolls back for no fault of its own, before its caller is told.
 const RACES_MAX: usize = 3;
@@ -108,6 +116,7 @@ async fn lane<B: Batch>(batch: Arc<B>, queue: Arc<Mutex<mpsc::Receiver<Waiting<B
         }
         let (items, answers): (Vec<_>, Vec<_>) = taken.into_iter().map(|w| (w.item, w.answer)).unzip();
         let items = Arc::new(items);
+        let began = Instant::now();
         match run_whole(&batch, &items).await {
             Ok(verdicts) => {
                 for (answer, verdict) in answers.into_iter().zip(verdicts) {
@@ -116,6 +125,9 @@ async fn lane<B: Batch>(batch: Arc<B>, queue: Arc<Mutex<mpsc::Receiver<Waiting<B
                 }
             }
             Err(error) => run_apart(&batch, error, &items, answers).await,
+        }
+        if items.len() >= REST_FROM {
+            sleep((2 * began.elapsed()).min(REST_MAX)).await;
         }
     }
 }

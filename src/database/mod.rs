@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sqlx::{
-    Connection, Executor, PgConnection, PgPool, Postgres, Row, Transaction,
+    Connection, Executor, PgConnection, PgPool, Postgres, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use time::OffsetDateTime;
@@ -63,7 +63,6 @@ pub async fn connect(args: &DatabaseArgs, name: &str) -> anyhow::Result<PgPool> 
         .idle_timeout(None)
         // One round trip saved per use. A dead connection shows itself in the first statement, and callers retry.
         .test_before_acquire(false)
-        .before_acquire(|connection, _| Box::pin(heal(connection)))
         .connect_lazy_with(options);
     let since = Instant::now();
     loop {
@@ -89,21 +88,6 @@ pub async fn probe(url: &str) -> anyhow::Result<PgConnectOptions> {
     let connection = connecting.await.context("PostgreSQL does not answer")?.context("cannot connect to PostgreSQL")?;
     connection.close().await.context("cannot connect to PostgreSQL")?;
     Ok(options)
-}
-
-/// Closes a transaction that a cancelled future may have left open. sqlx cannot tell: a `BEGIN` that was dropped after it
-/// was sent leaves the connection inside a transaction that its own count does not know. The server can: outside a
-/// transaction the two clocks are one reading. (A plain `ROLLBACK` would do, and fill the server's log with warnings.) One
-/// round trip per use, and a use carries a whole batch. A transaction that has failed already makes this fail, and the pool
-/// closes the connection.
-async fn heal(connection: &mut PgConnection) -> sqlx::Result<bool> {
-    // As a simple query on purpose: in the extended protocol each message moves the clock of the statement.
-    let looked =
-        sqlx::raw_sql("SELECT statement_timestamp() > transaction_timestamp()").fetch_one(&mut *connection).await?;
-    if looked.try_get(0)? {
-        connection.execute("ROLLBACK").await?;
-    }
-    Ok(true)
 }
 
 /// Creates and updates the tables. Several processes may call it at once: one works, the others wait.
@@ -148,8 +132,14 @@ pub async fn clock(pool: &PgPool) -> sqlx::Result<OffsetDateTime> {
 
 /// Opens a transaction. READ COMMITTED is said aloud because correctness needs it: under REPEATABLE READ a claim that
 /// waited for the lock would not see the row the other one committed, and both would execute.
+///
+/// In a task of its own, because a `BEGIN` whose caller went away half way would leave its connection inside a transaction that
+/// sqlx does not count. What this task returns to nobody is rolled back as it is dropped. (Looking at each connection before its
+/// use does it too, and costs a round trip per transaction.)
 pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
-    pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await
+    let pool = pool.clone();
+    let begun = tokio::spawn(async move { pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await });
+    begun.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
 #[cfg(test)]

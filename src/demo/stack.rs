@@ -43,6 +43,10 @@ pub struct StackOptions {
     /// Further flags, such as `--batch-limit 1`.
     pub api_arguments: Vec<String>,
     pub worker_arguments: Vec<String>,
+    /// Further variables, such as a crash point that is to be reached.
+    pub worker_environment: Vec<(&'static str, String)>,
+    /// Who takes the orders: the api, or a role that stands in its place.
+    pub api_role: &'static str,
     /// Told what happens, a line at a time.
     pub progress: fn(&str),
 }
@@ -60,6 +64,8 @@ impl StackOptions {
             mail_arguments: Vec::new(),
             api_arguments: Vec::new(),
             worker_arguments: Vec::new(),
+            worker_environment: Vec::new(),
+            api_role: "api",
             progress: |_| {},
         }
     }
@@ -145,7 +151,7 @@ impl Stack {
         self.state.gateway_url = self.start_part("gateway", ports.gateway).await?;
         self.state.mail_url = Some(self.start_part("mail", ports.mail).await?);
         drop(api_port);
-        self.state.api_url = self.start_part("api", ports.api).await?;
+        self.state.api_url = self.start_part(self.options.api_role, ports.api).await?;
         self.state.worker_url = self.start_part("worker", ports.worker).await?;
         if self.options.console {
             self.state.console_url = Some(self.start_part("console", ports.console).await?);
@@ -159,7 +165,7 @@ impl Stack {
         let arguments = match role {
             "gateway" => self.options.gateway_arguments.clone(),
             "mail" => self.options.mail_arguments.clone(),
-            "api" => self.options.api_arguments.clone(),
+            role if role == self.options.api_role => self.options.api_arguments.clone(),
             "worker" => self.options.worker_arguments.clone(),
             _ => Vec::new(),
         };
@@ -170,6 +176,9 @@ impl Stack {
             environment.push(("CHECKOUT_GATEWAY_URL", self.state.gateway_url.clone()));
             environment.extend(self.state.mail_url.iter().map(|url| ("CHECKOUT_MAIL_URL", url.clone())));
             environment.push(("CHECKOUT_API_URL", self.state.api_url.clone()));
+        }
+        if role == "worker" {
+            environment.extend(self.options.worker_environment.iter().cloned());
         }
         if let Some(webhook) = &self.webhook {
             if role == "gateway" {

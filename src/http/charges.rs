@@ -1,5 +1,7 @@
 //! `/v1/charges`: an amount, and nothing that is bought with it.
 
+use std::sync::Arc;
+
 use axum::{
     Extension,
     extract::{Path, RawQuery, Request, State, rejection::PathRejection},
@@ -28,7 +30,7 @@ use crate::{
 
 /// `POST /v1/charges`: 201 with the charge, or a problem.
 pub(super) async fn create(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Response {
@@ -43,7 +45,7 @@ pub(super) async fn create(
 
 /// `GET /v1/charges/{id}`: a charge of one's own, an order's or one that stands alone.
 pub(super) async fn show(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
@@ -62,7 +64,7 @@ pub(super) async fn show(
 
 /// `GET /v1/charges`: one's own charges that stand alone, newest first.
 pub(super) async fn list(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,

@@ -1,6 +1,8 @@
 //! `/v1/customers/me/email`: naturally idempotent. Setting what is set already is no second time of anything, so there is no key,
 //! no record and no lock.
 
+use std::sync::Arc;
+
 use axum::{
     Extension,
     extract::{Request, State},
@@ -23,7 +25,7 @@ use crate::{
 
 /// `PUT /v1/customers/me/email`: 200 with what is set now.
 pub(super) async fn set_email(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Response {
@@ -37,7 +39,7 @@ pub(super) async fn set_email(
 
 /// `GET /v1/customers/me/email`: 404 until one was set.
 pub(super) async fn email(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     headers: HeaderMap,
 ) -> Response {

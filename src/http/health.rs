@@ -1,5 +1,7 @@
 //! Is the process alive, and may it be sent traffic?
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use axum::{Extension, extract::State, response::Response};
@@ -16,7 +18,7 @@ pub(super) async fn live() -> &'static str {
 }
 
 /// 200 only while the database answers, today has a partition to claim in, and nobody has asked the process to stop.
-pub(super) async fn ready(State(door): State<Door>, Extension(request_id): Extension<RequestId>) -> Response {
+pub(super) async fn ready(State(door): State<Arc<Door>>, Extension(request_id): Extension<RequestId>) -> Response {
     if door.stopping.is_cancelled() {
         return not_ready("The process is about to stop.", request_id);
     }

@@ -1,5 +1,7 @@
 //! `GET /v1/idempotency-keys/{operation}/{key}`: what a client asks before it dares to start anew.
 
+use std::sync::Arc;
+
 use axum::{
     Extension,
     extract::{Path, State, rejection::PathRejection},
@@ -51,7 +53,7 @@ struct ShownResponse<'a> {
 
 /// 200 with the record's state and, when it is final, its answer; 404 for a key this customer never used.
 pub(super) async fn show(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,

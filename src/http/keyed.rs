@@ -1,6 +1,6 @@
 //! From a keyed POST that the door has let in to its answer: behind the shield, and within the time a client waits.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::{
 
 /// Performs what was read, or says why it was not let in. `began`: when the request arrived, from which the answer's time counts.
 pub(super) async fn answer(
-    door: &Door,
+    door: &Arc<Door>,
     request_id: RequestId,
     began: Instant,
     attempt: Result<Attempt, Problem>,
@@ -29,8 +29,9 @@ pub(super) async fn answer(
     };
     let answer_by = began + Duration::from_millis(door.checkout.timing.answer_ms);
     let facts = Facts { scope: Some(attempt.scope.clone()), ..Facts::default() };
-    let (checkout, ticket) = (door.checkout.clone(), door.admission.ticket(attempt.scope.customer));
-    let work = async move { perform(&checkout, attempt, ticket).await };
+    let (shared, ticket) = (Arc::clone(door), door.admission.ticket(attempt.scope.customer));
+    // In a box before it is handed on: the future of a whole story is kilobytes, and every hand would copy it.
+    let work = Box::pin(async move { perform(&shared.checkout, attempt, ticket).await });
     let mut response = match door.shield.run(answer_by, work).await {
         Shielded::Done(Ok(answer)) => reply::reply(answer, request_id),
         Shielded::Done(Err(error)) => reply::surprise(&error, request_id),

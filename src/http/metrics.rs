@@ -3,6 +3,8 @@
 //!
 //! Nothing is asked of the database: a scrape costs the same on the worst day. What waits there is the worker's to tell.
 
+use std::sync::Arc;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -89,7 +91,7 @@ fn total(count: &AtomicU64) -> f64 {
     count.load(Ordering::Relaxed) as f64
 }
 
-pub(super) async fn show(State(door): State<Door>) -> impl IntoResponse {
+pub(super) async fn show(State(door): State<Arc<Door>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text(&door))
 }
 

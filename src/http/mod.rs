@@ -5,7 +5,7 @@ pub mod contract;
 mod credential;
 mod customers;
 mod docs;
-mod door;
+pub(crate) mod door;
 mod headers;
 mod health;
 mod idempotency_keys;
@@ -16,7 +16,7 @@ mod operator;
 mod orders;
 mod paging;
 mod refunds;
-mod reply;
+pub(crate) mod reply;
 mod request_log;
 mod shown_path;
 mod webhooks;
@@ -43,8 +43,8 @@ use crate::{
 
 pub use self::{metrics::Answered, openapi::openapi, request_log::RequestLog, webhooks::WebhookSecret};
 
-/// What every handler sees.
-#[derive(Debug, Clone)]
+/// What every handler sees. Shared, not copied: it is handed to each of them.
+#[derive(Debug)]
 pub struct Door {
     pub checkout: Checkout,
     pub shield: Shield,
@@ -63,7 +63,7 @@ pub struct Door {
 }
 
 pub fn routes(door: Door) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/v1/orders", get(orders::list).post(orders::create))
         .route("/v1/orders/{id}", get(orders::show))
         .route("/v1/orders/{id}/refunds", get(refunds::list).post(refunds::create))
@@ -76,7 +76,14 @@ pub fn routes(door: Door) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(docs::contract))
         .route("/docs/problems", get(docs::problems))
-        .route("/operator/requests", get(operator::requests))
+        .route("/operator/requests", get(operator::requests));
+    behind(door, routes)
+}
+
+/// What every server of ours has around its routes: health, metrics, and an answer to whatever goes wrong.
+pub(crate) fn behind(door: Door, routes: Router<Arc<Door>>) -> Router {
+    let door = Arc::new(door);
+    routes
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::show))
@@ -84,7 +91,7 @@ pub fn routes(door: Door) -> Router {
         .method_not_allowed_fallback(reply::no_such_method)
         // From the inside out: a panic becomes a 500 with our own body, then the log sees every answer, that one too.
         .layer(CatchPanicLayer::custom(reply::panicked))
-        .layer(from_fn_with_state(door.clone(), request_log::record))
+        .layer(from_fn_with_state(Arc::clone(&door), request_log::record))
         .layer(from_fn(headers::protect))
         .with_state(door)
 }

@@ -1,5 +1,7 @@
 //! What the house may see of this process: its latest requests, for the console.
 
+use std::sync::Arc;
+
 use axum::{Extension, extract::State, http::HeaderMap, response::Response};
 use serde_json::json;
 
@@ -12,7 +14,7 @@ use crate::{
 
 /// `GET /operator/requests`: the latest requests, newest first, for an operator's token.
 pub(super) async fn requests(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     headers: HeaderMap,
 ) -> Response {

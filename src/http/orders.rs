@@ -1,5 +1,7 @@
 //! `/v1/orders`.
 
+use std::sync::Arc;
+
 use axum::{
     Extension,
     extract::{Path, RawQuery, Request, State, rejection::PathRejection},
@@ -29,7 +31,7 @@ use crate::{
 /// `POST /v1/orders`: 201 with the order, or a problem. See [`door`] for what is refused at once and
 /// [`perform`](crate::checkout::perform) for the rest.
 pub(super) async fn create(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Response {
@@ -44,7 +46,7 @@ pub(super) async fn create(
 
 /// `GET /v1/orders/{id}`: an order of one's own; anybody else's is not there.
 pub(super) async fn show(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
@@ -58,7 +60,7 @@ pub(super) async fn show(
 
 /// `GET /v1/orders`: one's own orders, newest first.
 pub(super) async fn list(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,

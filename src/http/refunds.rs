@@ -1,5 +1,7 @@
 //! `/v1/orders/{id}/refunds`: money that goes back, all of an order or parts of it.
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use axum::{
     Extension,
@@ -37,7 +39,7 @@ use crate::{
 
 /// `POST /v1/orders/{id}/refunds`: 201 with the refund, or a problem. Without an amount: all that is left.
 pub(super) async fn create(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     id: Result<Path<String>, PathRejection>,
     request: Request,
@@ -86,7 +88,7 @@ fn attempt(read: Read<RefundRequest>, order: &StoredOrder, request_id: RequestId
 
 /// `GET /v1/orders/{id}/refunds/{refund_id}`: one refund of an order of one's own.
 pub(super) async fn show(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     ids: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
@@ -106,7 +108,7 @@ pub(super) async fn show(
 
 /// `GET /v1/orders/{id}/refunds`: the refunds of an order of one's own, newest first.
 pub(super) async fn list(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     id: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,

@@ -20,7 +20,7 @@ use crate::{
 
 pub(super) const REPLAYED: &str = "idempotent-replayed";
 
-pub(super) fn reply(reply: Reply, request_id: RequestId) -> Response {
+pub(crate) fn reply(reply: Reply, request_id: RequestId) -> Response {
     match reply {
         Reply::Fresh(response) => stored(response),
         Reply::Replayed(response) => {
@@ -49,7 +49,7 @@ fn stored(stored: StoredResponse) -> Response {
     response
 }
 
-pub(super) fn problem(problem: &Problem, request_id: RequestId) -> Response {
+pub(crate) fn problem(problem: &Problem, request_id: RequestId) -> Response {
     let mut response = Response::new(Body::from(problem.body(request_id)));
     *response.status_mut() = StatusCode::from_u16(problem.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.extensions_mut().insert(Facts { code: Some(problem.code), ..Facts::default() });
@@ -124,7 +124,7 @@ pub(super) fn json(value: &impl serde::Serialize, request_id: RequestId) -> Resp
 }
 
 /// A surprise: logged here, once, and told without its cause.
-pub(super) fn surprise(error: &anyhow::Error, request_id: RequestId) -> Response {
+pub(crate) fn surprise(error: &anyhow::Error, request_id: RequestId) -> Response {
     tracing::error!(%request_id, error = format!("{error:#}"), "a request failed");
     let told =
         Problem::new(Code::Internal, "The failure is logged under this request_id. What was begun will be finished.");

@@ -2,6 +2,8 @@
 //!
 //! Every request also gets its id here, and every answer carries it.
 
+use std::sync::Arc;
+
 use std::{
     collections::VecDeque,
     sync::{Mutex, PoisonError},
@@ -79,7 +81,7 @@ impl RequestLog {
 }
 
 /// Gives the request its id and remembers what came of it. Health checks would only push the customers out.
-pub(super) async fn record(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+pub(super) async fn record(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
     let (request_id, began) = (RequestId::mint(), Instant::now());
     request.extensions_mut().insert(request_id);
     let route = request.extensions().get::<MatchedPath>().cloned();

@@ -54,7 +54,7 @@ impl std::fmt::Debug for WebhookSecret {
 
 /// `POST /v1/webhooks/gateway`: 200 once the event is kept, now or before.
 pub(super) async fn gateway(
-    State(door): State<Door>,
+    State(door): State<Arc<Door>>,
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Response {

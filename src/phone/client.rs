@@ -92,9 +92,12 @@ impl Phone {
     }
 
     /// One attempt.
-    pub async fn attempt(&self, intent: &Intent, key: &str) -> Heard {
+    pub async fn attempt(&self, intent: &Intent, key: Option<&str>) -> Heard {
         let request = self.http.post(self.url(intent.path.trim_start_matches('/').split('/')));
-        let request = request.bearer_auth(&intent.bearer).header("Idempotency-Key", key);
+        let mut request = request.bearer_auth(&intent.bearer);
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
         match exchange(request.header("Content-Type", "application/json").body(intent.body.clone())).await {
             Ok(answer) => Heard::read(answer),
             Err(heard) => heard,
@@ -126,7 +129,7 @@ struct Sender<'a> {
 }
 
 impl Transport for Sender<'_> {
-    async fn attempt(&self, key: &str) -> Heard {
+    async fn attempt(&self, key: Option<&str>) -> Heard {
         self.phone.attempt(self.intent, key).await
     }
 }

@@ -8,12 +8,14 @@ pub mod backoff;
 pub mod client;
 pub mod heard;
 pub mod key_policy;
+pub mod network;
 pub mod obey;
 
 pub use self::{
     backoff::Patience,
     client::{Intent, KeyState, Phone},
     heard::{Answer, Heard},
-    key_policy::KeyPolicy,
+    key_policy::{KeyPolicy, Mode},
+    network::{Fate, Network, Profile, Turn},
     obey::{Attempt, GaveUp, Outcome, Refusal, Told},
 };

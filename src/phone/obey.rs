@@ -2,7 +2,7 @@
 //!
 //! It knows no transport, so that the rules can be tried with a scripted one and no real waiting.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,8 @@ pub enum GaveUp {
 /// One attempt, as the judge reads it later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    pub key: String,
+    /// `None`: none was sent.
+    pub key: Option<String>,
     /// After the first attempt began.
     pub began: Duration,
     pub took: Duration,
@@ -59,7 +60,12 @@ pub struct Told {
 
 /// How an attempt is made.
 pub trait Transport {
-    fn attempt(&self, key: &str) -> impl Future<Output = Heard> + Send;
+    fn attempt(&self, key: Option<&str>) -> impl Future<Output = Heard> + Send;
+
+    /// The dice for the pause after so many attempts, from 0 to 1.
+    fn luck(&self, _attempts: u32) -> f64 {
+        rand::random()
+    }
 }
 
 /// Attempts until the server decides or patience ends. `stop` ends the waiting, never an attempt under way.
@@ -72,7 +78,7 @@ pub async fn obey(
     let began = Instant::now();
     let mut history = Vec::new();
     let outcome = loop {
-        let attempt = one(transport, policy.key().into_owned(), began).await;
+        let attempt = one(transport, policy.key().map(Cow::into_owned), began).await;
         let (retry_after, over) = (attempt.heard.retry_after(), over(&attempt.heard));
         history.push(attempt);
         if let Some(outcome) = over {
@@ -82,7 +88,7 @@ pub async fn obey(
         if attempts >= patience.attempts_max {
             break Outcome::Unknown(GaveUp::Attempts);
         }
-        let pause = patience.pause(attempts, retry_after, rand::random());
+        let pause = patience.pause(attempts, retry_after, transport.luck(attempts));
         if began.elapsed().saturating_add(pause) > patience.horizon {
             break Outcome::Unknown(GaveUp::Horizon);
         }
@@ -95,9 +101,9 @@ pub async fn obey(
     Told { outcome, history }
 }
 
-async fn one(transport: &impl Transport, key: String, first_began: Instant) -> Attempt {
+async fn one(transport: &impl Transport, key: Option<String>, first_began: Instant) -> Attempt {
     let began = first_began.elapsed();
-    let heard = transport.attempt(&key).await;
+    let heard = transport.attempt(key.as_deref()).await;
     Attempt { key, began, took: first_began.elapsed().saturating_sub(began), heard }
 }
 

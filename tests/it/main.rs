@@ -43,6 +43,7 @@ mod mail;
 mod mail_client;
 mod mail_world;
 mod metrics;
+mod mistakes;
 mod orders;
 mod ownership;
 mod parked;

@@ -33,7 +33,7 @@ fn intent() -> Intent {
 }
 
 fn policy() -> KeyPolicy {
-    KeyPolicy::PerIntent("tap-1".to_owned())
+    KeyPolicy::Kept("tap-1".to_owned())
 }
 
 async fn send(url: &str, patience: Patience) -> Told {
@@ -109,8 +109,8 @@ async fn headers_of_the_answer_are_read() {
     let replayed = created().insert_header("idempotent-replayed", "true");
     let server = server(vec![waiting, replayed]).await;
     let phone = Phone::new(&server.uri(), PROMPT).unwrap();
-    assert_eq!(phone.attempt(&intent(), "k").await.retry_after(), Some(Duration::from_secs(7)));
-    let Heard::Created(answer) = phone.attempt(&intent(), "k").await else { panic!("not created") };
+    assert_eq!(phone.attempt(&intent(), Some("k")).await.retry_after(), Some(Duration::from_secs(7)));
+    let Heard::Created(answer) = phone.attempt(&intent(), Some("k")).await else { panic!("not created") };
     assert!(answer.replayed);
 }
 
@@ -178,10 +178,10 @@ async fn a_kept_connection_that_dies_under_a_request_costs_an_attempt_that_is_kn
         socket.write_all(whole).await.unwrap();
     });
     let phone = Phone::new(&url, PROMPT).unwrap();
-    assert!(matches!(phone.attempt(&intent(), "k").await, Heard::Created(_)));
-    let heard = phone.attempt(&intent(), "k").await;
+    assert!(matches!(phone.attempt(&intent(), Some("k")).await, Heard::Created(_)));
+    let heard = phone.attempt(&intent(), Some("k")).await;
     assert!(matches!(heard, Heard::NoAnswer { .. }), "somebody sent it again in secret: {heard:?}");
-    assert!(matches!(phone.attempt(&intent(), "k").await, Heard::Created(_)));
+    assert!(matches!(phone.attempt(&intent(), Some("k")).await, Heard::Created(_)));
     serving.await.unwrap();
 }
 
@@ -247,4 +247,13 @@ fn what_is_no_http_url_is_refused() {
     for url in ["", "127.0.0.1:8080", "ftp://somewhere", "data:text"] {
         assert!(Phone::new(url, PROMPT).is_err(), "{url}");
     }
+}
+
+#[tokio::test]
+async fn a_client_without_keys_sends_none() {
+    let server = server(vec![created()]).await;
+    let phone = Phone::new(&server.uri(), PROMPT).unwrap();
+    phone.send(&intent(), &KeyPolicy::None, &CancellationToken::new()).await;
+    let asked = server.received_requests().await.unwrap();
+    assert_eq!((asked.len(), asked[0].headers.get("idempotency-key")), (1, None));
 }

@@ -19,7 +19,7 @@ impl Script {
 }
 
 impl Transport for Script {
-    async fn attempt(&self, _key: &str) -> Heard {
+    async fn attempt(&self, _key: Option<&str>) -> Heard {
         let mut left = self.0.lock().unwrap();
         if left.len() > 1 { left.pop().unwrap() } else { left[0].clone() }
     }
@@ -52,7 +52,7 @@ async fn told(script: Vec<Heard>, policy: &KeyPolicy) -> Told {
 }
 
 fn distinct_keys(told: &Told) -> usize {
-    told.history.iter().map(|attempt| attempt.key.as_str()).collect::<HashSet<_>>().len()
+    told.history.iter().map(|attempt| attempt.key.as_deref()).collect::<HashSet<_>>().len()
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn retry_after_is_waited_for_and_one_beyond_the_horizon_ends_it() {
 struct Slow;
 
 impl Transport for Slow {
-    async fn attempt(&self, _key: &str) -> Heard {
+    async fn attempt(&self, _key: Option<&str>) -> Heard {
         sleep(Duration::from_secs(25)).await;
         silence()
     }

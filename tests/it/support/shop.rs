@@ -34,6 +34,8 @@ pub(crate) struct Opening {
     pub(crate) worker: bool,
     /// The gateway tells the api what happened.
     pub(crate) webhooks: bool,
+    /// The museum's checkout without keys in the api's place.
+    pub(crate) without_keys: bool,
     /// Further flags of the api and the worker.
     pub(crate) flags: Vec<&'static str>,
     /// Further environment of the two, by name and value.
@@ -141,7 +143,8 @@ impl Shop {
         let (mail, mail_url) = start_company("mail", &database, in_memory, "127.0.0.1:0");
         let start =
             |role, crash| Process::listening(command_of(role, &database, &gateway_url, &mail_url, &opening, crash));
-        let (api, api_url) = start("api", &opening.api_crash);
+        let api = if opening.without_keys { "no-keys" } else { "api" };
+        let (api, api_url) = start(api, &opening.api_crash);
         let (worker, worker_url) = opening.worker.then(|| start("worker", &opening.worker_crash)).unzip();
         let http = super::client();
         let shop = Self {
