@@ -16,11 +16,13 @@ mod oracle; // what must come of it
 mod orders; // what is sent
 mod outage; // `load outage`
 mod overhead; // `load overhead`
+mod page; // the report, as one HTML file
 mod pipeline; // does what follows keep up
 mod pool; // a fixed number of connections for any number of phones
 mod progress; // what is seen meanwhile
 mod queue; // taps that wait for a free connection
 mod report; // the figures of a run
+mod report_file; // `load report`
 mod run; // `load run`
 mod setting; // batch limit, lanes and pool of one side
 mod stand; // the server under load, and its books
@@ -82,6 +84,9 @@ enum Command {
     /// What keys cost: the same orders, without keys and with them.
     #[command(after_help = overhead::OVERHEAD_HELP)]
     Overhead(overhead::OverheadArgs),
+    /// The page of a run that was kept with --json: one file, no network.
+    #[command(after_help = "Example:\n  load report compare.json --out compare.html")]
+    Report(report_file::ReportArgs),
     /// The JSON schema of what `load run --json` and `load compare --json` write.
     Schema,
     /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
@@ -120,6 +125,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::WorkedExample(args) => worked_example::worked_example(args, stop).await,
             Command::Capacity(args) => capacity::capacity(args, stop).await,
             Command::Overhead(args) => overhead::overhead(args, stop).await,
+            Command::Report(args) => report_file::report(&args),
             Command::Schema => {
                 println!("{}", found::Compared::schema());
                 Ok(ExitCode::SUCCESS)

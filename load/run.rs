@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     found::Compared,
-    tale,
+    report_file, tale,
     trial::{self, TrialArgs},
 };
 
@@ -44,6 +44,9 @@ pub(crate) struct OutcomeArgs {
     /// Also write everything that was found to this file; `load schema` describes it.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also make a page of it: one HTML file that needs no network.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Exit with 2 when the 99th percentile of first attempts takes longer than this.
     #[arg(long, value_name = "MS")]
     expect_p99_ms: Option<f64>,
@@ -58,11 +61,14 @@ pub(crate) async fn run(args: RunArgs, stop: CancellationToken) -> anyhow::Resul
 }
 
 impl OutcomeArgs {
-    /// Writes the file, says the last line, and turns it into an exit code.
+    /// Writes the files, says the last line, and turns it into an exit code.
     pub(crate) fn publish(&self, compared: &Compared) -> anyhow::Result<ExitCode> {
         if let Some(file) = &self.json {
             let text = serde_json::to_string_pretty(compared)?;
             std::fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        if let Some(file) = &self.report {
+            report_file::write(file, compared)?;
         }
         let verdict = Verdict::of(compared, self.expect_p99_ms);
         println!("{verdict}");

@@ -186,8 +186,7 @@ async fn one(stand: &Stand, args: &TrialArgs, mode: Mode) -> anyhow::Result<Trie
     let orders = Orders::of_customers(args.customers, &stand.secret, stand.server)?;
     let run = orders.run();
     let before = books.read().await?;
-    let began = books.clock().await?;
-    let (counts, spent) = drive(stand, args, &plan, orders).await?;
+    let (counts, spent, began) = drive(stand, books, args, &plan, orders).await?;
     eprintln!("  waiting for what follows from the orders");
     pipeline::until_delivered(books).await?.context("what follows from the orders was not delivered in time")?;
     eprintln!("  auditing");
@@ -217,12 +216,20 @@ impl Afterwards {
     }
 }
 
-async fn drive(stand: &Stand, args: &TrialArgs, plan: &Plan, orders: Orders) -> anyhow::Result<(Counts, Spent)> {
+/// Also when it began, by the database's clock.
+async fn drive(
+    stand: &Stand,
+    books: &Books,
+    args: &TrialArgs,
+    plan: &Plan,
+    orders: Orders,
+) -> anyhow::Result<(Counts, Spent, f64)> {
     let pool = Pool::open(stand.server, usize::from(args.connections)).await?;
     let before = Accounts::read(&stand.watched_now())?;
+    let began = books.clock().await?;
     let counts = swarm::run(plan.clone(), args.arrivals(), orders, pool).await?;
     let spent = Accounts::read(&stand.watched_now())?.since(&before);
-    Ok((counts, spent))
+    Ok((counts, spent, began))
 }
 
 fn published(

@@ -23,20 +23,23 @@ fn load(arguments: &[&str]) -> Output {
 fn found(arguments: &[&str]) -> (i32, String, Value) {
     let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("found.json");
-    let arguments = [arguments, &["--json", file.to_str().expect("a path")]].concat();
+    let (file, page) = (folder.path().join("found.json"), folder.path().join("page.html"));
+    let outcome = ["--json", file.to_str().expect("a path"), "--report", page.to_str().expect("a path")];
+    let arguments = [arguments, &outcome].concat();
     for _ in 1..RUNS_MAX {
         let ran = load(&arguments);
         if ran.status.code() != Some(INVALID) {
-            return read(&ran, &file);
+            return read(&ran, &file, &page);
         }
     }
-    read(&load(&arguments), &file)
+    read(&load(&arguments), &file, &page)
 }
 
-fn read(ran: &Output, file: &Path) -> (i32, String, Value) {
+fn read(ran: &Output, file: &Path, page: &Path) -> (i32, String, Value) {
     let said = [&ran.stdout[..], &ran.stderr[..]].map(String::from_utf8_lossy).join("\n");
     let written = std::fs::read(file).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("<svg") && page.ends_with("</html>"), "{page}");
     (ran.status.code().expect("an exit code"), said, serde_json::from_slice(&written).expect("JSON"))
 }
 
