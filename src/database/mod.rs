@@ -46,6 +46,9 @@ const BOUND_SETTINGS: [(&str, &str); 4] = [
 /// Longest wait for a connection. Three of them still leave time for an honest 503.
 const ACQUIRE_MAX: Duration = Duration::from_secs(1);
 
+/// A connection under load never rests for so long.
+const RESTED: Duration = Duration::from_millis(250);
+
 /// A server that has not let one connection in by then will not do so soon.
 const PROBE_MAX: Duration = Duration::from_secs(3);
 /// And for a pool's first connections: nobody waits for an answer yet, and a machine that starts everything at once is slow.
@@ -61,8 +64,17 @@ pub async fn connect(args: &DatabaseArgs, name: &str) -> anyhow::Result<PgPool> 
         .min_connections(args.connections.min(2))
         .acquire_timeout(ACQUIRE_MAX)
         .idle_timeout(None)
-        // One round trip saved per use. A dead connection shows itself in the first statement, and callers retry.
+        // One round trip saved per use: only what has rested is asked whether it still lives. A server that was started again
+        // leaves nothing but dead ones.
         .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move {
+                if meta.idle_for >= RESTED {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
         .connect_lazy_with(options);
     let since = Instant::now();
     loop {
@@ -138,8 +150,27 @@ pub async fn clock(pool: &PgPool) -> sqlx::Result<OffsetDateTime> {
 /// use does it too, and costs a round trip per transaction.)
 pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     let pool = pool.clone();
-    let begun = tokio::spawn(async move { pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await });
-    begun.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+    tokio::spawn(async move { begin_on_a_living(&pool).await }).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+}
+
+/// On a connection that turns out to be dead nothing has begun, so the next one is tried, until the pool has shown them all.
+async fn begin_on_a_living(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    for _ in 0..pool.options().get_max_connections() {
+        match pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await {
+            Err(error) if is_dead(&error) => {}
+            begun => return begun,
+        }
+    }
+    pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await
+}
+
+/// The connection is of no use any more: it broke, or the server's last words on it are that it ends.
+fn is_dead(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) => true,
+        sqlx::Error::Database(refused) => refused.code().is_some_and(|code| code.starts_with("57P")),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -307,6 +307,21 @@ async fn a_cancelled_begin_does_not_poison_its_connection() {
     assert!(poisoned > 0, "no BEGIN was cancelled");
 }
 
+/// After a server was started again, every connection of a pool is dead, and nobody is to notice.
+#[tokio::test]
+async fn a_transaction_begins_although_every_connection_has_died() {
+    let database = TestDatabase::create().await;
+    let args = DatabaseArgs { database_url: database.url.clone(), connections: 4, batch_limit: 1, batch_lanes: 1 };
+    let pool = database::connect(&args, "to be ended").await.unwrap();
+    let open = || futures_util::future::try_join_all((0..4).map(|_| database::begin(&pool)));
+    drop(open().await.unwrap());
+    let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE datname = current_database() AND application_name = 'to be ended'";
+    let ended: i64 = sqlx::query_scalar(ended).fetch_one(&database.pool().await).await.unwrap();
+    assert!(ended >= 4, "{ended} connections were ended");
+    drop(open().await.expect("four transactions"));
+}
+
 #[tokio::test]
 async fn a_released_claim_starts_again_as_if_first() {
     let (_, claims, endings) = open().await;
