@@ -21,5 +21,5 @@ pub(crate) async fn run(args: NullServerArgs, stop: CancellationToken) -> anyhow
     let answer = |_: Bytes| async {
         (http::StatusCode::CREATED, [(header::CONTENT_TYPE, "application/json")], Bytes::from_static(ORDER))
     };
-    serve::serve(serve::bind(args.listen).await?, Router::new().route("/v1/orders", post(answer)), stop).await
+    serve::serve(serve::bind(args.listen)?, Router::new().route("/v1/orders", post(answer)), stop).await
 }

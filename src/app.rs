@@ -63,7 +63,7 @@ pub(crate) async fn api_with(
     let timing = args.timing.clone().checked()?;
     let credentials = Credentials::new(&args.credentials.secret)?;
     let webhook_secret = unless_empty(args.webhook.webhook_secret).as_deref().map(WebhookSecret::new).transpose()?;
-    let listener = serve::bind(args.listen).await?;
+    let listener = serve::bind(args.listen)?;
     let pool = open_database(&args.database, "checkout api", &timing).await?;
     let mut checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing)?;
     let shield = Shield::new(args.running_max, args.tasks_max);
@@ -119,7 +119,7 @@ fn limits(args: &ConnectionArgs) -> serve::Limits {
 /// `checkout worker`, until `stop`.
 pub async fn worker(args: WorkerArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let timing = args.timing.clone().checked()?;
-    let listener = serve::bind(args.listen).await?;
+    let listener = serve::bind(args.listen)?;
     let pool = open_database(&args.database, "checkout worker", &timing).await?;
     let checkout = Checkout::new(pool.clone(), &args.database, &args.gateway, timing.clone())?;
     let send_max = Duration::from_millis(args.mail.mail_timeout_ms);

@@ -26,7 +26,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -74,10 +74,22 @@ impl Limits {
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Out of file descriptors, most likely: they come back, and a tight loop would not help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that the kernel holds for us until we come to them; it caps this by `net.core.somaxconn`. With the usual 128 a
+/// burst of phones outruns a process that is off the processor for a moment: some connect a second late, and one that waits
+/// to be spoken to first is connected to nobody, for ever.
+const BACKLOG: u32 = 4_096;
 
 /// Binds, or says in one line why not.
-pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))
+pub fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    listening(listen).with_context(|| format!("cannot listen on {listen}"))
+}
+
+fn listening(listen: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As std does: a port is free again while the last connections of its last owner linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    socket.listen(BACKLOG)
 }
 
 /// Tells whoever started us where we are: the supervisor reads this one line from stdout.

@@ -8,7 +8,7 @@ const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// A server for as long as the guard lives.
 async fn server(router: Router) -> (SocketAddr, DropGuard) {
-    let listener = serve::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = serve::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     tokio::spawn(serve::serve(listener, router, stop.clone()));

@@ -51,7 +51,7 @@ pub async fn run(args: ConsoleArgs, stop: CancellationToken) -> anyhow::Result<(
         DatabaseArgs { database_url: args.database_url, connections: CONNECTIONS, batch_limit: 1, batch_lanes: 1 };
     let pool = database::connect(&database, "checkout console").await?;
     let router = router(pool, &args.api_url, credentials)?;
-    serve::serve(serve::bind(args.listen).await?, router, stop).await
+    serve::serve(serve::bind(args.listen)?, router, stop).await
 }
 
 /// All routes of the console. The pool may be one that does not reach its database: the page then says so.

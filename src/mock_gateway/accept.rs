@@ -103,9 +103,9 @@ async fn refuse(listener: TcpListener, pause: Duration, stop: &CancellationToken
             () = tokio::time::sleep(wait) => {}
             () = stop.cancelled() => return None,
         }
-        match TcpListener::bind(address).await {
+        match crate::serve::bind(address) {
             Ok(listener) => return Some(listener),
-            Err(error) => tracing::warn!(%error, %address, "cannot open the port again yet"),
+            Err(error) => tracing::warn!("not yet: {error:#}"),
         }
         wait = Duration::from_millis(100);
     }

@@ -140,7 +140,7 @@ pub async fn run(args: MockGatewayArgs, stop: CancellationToken) -> anyhow::Resu
         events: args.events,
         webhook: endpoint(args.webhook)?,
     };
-    let listener = crate::serve::bind(args.listen).await?;
+    let listener = crate::serve::bind(args.listen)?;
     let books = match unless_empty(args.database_url) {
         Some(url) if !args.in_memory => Books::open(&url).await?,
         _ => Books::in_memory(),
@@ -164,7 +164,7 @@ fn endpoint(args: WebhookArgs) -> anyhow::Result<Option<Endpoint>> {
 
 /// Starts a gateway inside this process. Port 0 takes a free port: [`Running::address`] says which.
 pub async fn start(listen: SocketAddr, settings: Settings, books: Books) -> anyhow::Result<Running> {
-    let listener: TcpListener = crate::serve::bind(listen).await?;
+    let listener: TcpListener = crate::serve::bind(listen)?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(serve(build(settings, books, stop.clone())?, listener));

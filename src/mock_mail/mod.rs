@@ -96,7 +96,7 @@ impl Running {
 /// The role: binds, says where, and serves until `stop`.
 pub async fn run(args: MockMailArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let settings = Settings { seed: args.seed, faults: args.faults };
-    let listener = crate::serve::bind(args.listen).await?;
+    let listener = crate::serve::bind(args.listen)?;
     let books = match crate::config::unless_empty(args.database_url) {
         Some(url) if !args.in_memory => Books::open(&url).await?,
         _ => Books::in_memory(),
@@ -109,7 +109,7 @@ pub async fn run(args: MockMailArgs, stop: CancellationToken) -> anyhow::Result<
 
 /// Starts a service inside this process. Port 0 takes a free port: [`Running::url`] says which.
 pub async fn start(listen: SocketAddr, settings: Settings, books: Books) -> anyhow::Result<Running> {
-    let listener: TcpListener = crate::serve::bind(listen).await?;
+    let listener: TcpListener = crate::serve::bind(listen)?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
     let service = build(settings, books, stop.clone())?;

@@ -30,7 +30,7 @@ struct Server {
 
 impl Server {
     async fn start(limits: Limits) -> Self {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let slow = {

@@ -20,7 +20,7 @@ async fn console_at(pool: PgPool, api_url: &str) -> String {
     static TLS: Once = Once::new();
     TLS.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
     let router = console::router(pool, api_url, Credentials::new(SECRET).expect("a secret")).expect("a router");
-    let listener = checkout::serve::bind("127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+    let listener = checkout::serve::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     tokio::spawn(async move { axum::serve(listener, router).await });
     url

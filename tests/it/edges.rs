@@ -166,6 +166,19 @@ async fn five_hundred_slow_clients_cost_the_others_nothing() {
     shop.close().await;
 }
 
+/// A burst that comes while the process is off the processor waits for it in the kernel; nobody is forgotten there.
+#[tokio::test]
+async fn a_burst_of_clients_finds_a_place_though_nobody_accepts_yet() {
+    let shop = Shop::open().await;
+    shop.api.pause();
+    wait_for("it is paused", async || shop.api.is_paused()).await;
+    let burst = join_all((0..500).map(|_| client(&shop, ""))).await;
+    shop.api.resume();
+    let closed = join_all(burst.into_iter().map(until_closed)).await;
+    assert!(closed.iter().all(String::is_empty), "they said nothing and were told nothing");
+    shop.close().await;
+}
+
 #[tokio::test]
 async fn a_connection_is_closed_in_order_after_its_last_request() {
     let shop = shop_with(&["--requests-per-connection", "1000"]).await;
