@@ -5,19 +5,20 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    books::{Books, Written},
     drive::{self, Loop, Phase},
     machine::Machine,
     orders::Orders,
     pipeline,
     report::{BUILD, BooksCheck, PhaseReport, Report, Side},
+    report_file,
     setting::Setting,
-    stand::{Books, Stand, Written},
+    stand::{RelayFate, Sells, Stand},
     text,
     verdict::Verdict,
 };
@@ -108,7 +109,9 @@ pub(crate) async fn bench(args: BenchArgs, stop: CancellationToken) -> anyhow::R
     } else {
         for setting in args.batch_limits {
             eprintln!("  a stack with {setting}:");
-            sides.push(side(Stand::stack(setting, &stop).await?, &args.load, &stop).await?);
+            sides.push(
+                side(Stand::stack(Sells::WithKeys, setting, RelayFate::Lives, &stop).await?, &args.load, &stop).await?,
+            );
         }
     }
     let report = args.load.report(sides);
@@ -207,7 +210,7 @@ async fn measured(stand: &Stand, load: &LoadArgs, side: &mut Side) -> anyhow::Re
 /// Drives one phase and follows what comes of it, until everything is delivered and can be counted.
 pub(crate) async fn one_phase(stand: &Stand, phase: &Phase, orders: &Orders) -> anyhow::Result<PhaseReport> {
     let before = written(stand.books.as_ref()).await?;
-    let driving = drive::run(phase, stand.server, orders, &stand.watched);
+    let driving = drive::run(phase, stand.server, orders, stand.watched());
     let (driven, pipeline) = match &stand.books {
         Some(books) => {
             pipeline::follow(books, phase.warmup, driving).await.map(|(driven, found)| (driven, Some(found)))?
@@ -251,8 +254,7 @@ pub(crate) fn publish(report: &Report, verdict: &Verdict, json: Option<PathBuf>)
     print!("\n{}\n{}\n", text::table(report), verdict.with_cautions(&cautions));
     if let Some(file) = json {
         let published = Published { verdict: verdict.to_string(), cautions: &cautions, report };
-        let text = serde_json::to_string_pretty(&published)?;
-        std::fs::write(&file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+        report_file::write_json(&file, &published)?;
     }
     Ok(verdict.exit_code())
 }

@@ -16,8 +16,10 @@ use crate::{
     machine::Machine,
     orders::Orders,
     report::{AuditFound, BUILD, PhaseReport},
+    report_file,
     setting::Setting,
-    stand::Stand,
+    stand::{RelayFate, Sells, Stand},
+    verdict::Verdict,
 };
 
 pub(crate) const CAPACITY_HELP: &str = "\
@@ -29,7 +31,7 @@ Examples:
   load capacity --expect-rate 4000 --json capacity.json
   load capacity --from 1000 --seconds 5 --confirm-seconds 20
 
-Exit code: 0 found, 2 --expect-rate missed, 3 no valid figures.";
+Exit code: 0 found and confirmed, 1 the audit found something, 2 --expect-rate missed, or not confirmed.";
 
 const HELD_SHARE_MIN: f64 = 0.99;
 const FAILED_SHARE_MAX: f64 = 0.001;
@@ -96,7 +98,7 @@ struct Capacity {
 
 pub(crate) async fn capacity(args: CapacityArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     println!("load {}, {BUILD} build, {}; {}", env!("CARGO_PKG_VERSION"), Machine::read(), args.batch_limit);
-    let stand = Stand::stack(args.batch_limit, &stop).await?;
+    let stand = Stand::stack(Sells::WithKeys, args.batch_limit, RelayFate::Lives, &stop).await?;
     let done = tokio::select! {
         done = search(&stand, &args) => done,
         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the end")),
@@ -104,12 +106,11 @@ pub(crate) async fn capacity(args: CapacityArgs, stop: CancellationToken) -> any
     stand.stop().await?;
     let found = done?;
     if let Some(file) = &args.json {
-        let text = serde_json::to_string_pretty(&found)?;
-        std::fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+        report_file::write_json(file, &found)?;
     }
-    let (line, code) = verdict(&found, args.expect_rate);
-    println!("{line}");
-    Ok(ExitCode::from(code))
+    let verdict = verdict(&found, args.expect_rate);
+    println!("{}; {verdict}", found.knee());
+    Ok(verdict.exit_code())
 }
 
 async fn search(stand: &Stand, args: &CapacityArgs) -> anyhow::Result<Capacity> {
@@ -209,25 +210,32 @@ fn line(step: &Step) -> String {
     )
 }
 
-/// The last line, and the exit code.
-fn verdict(found: &Capacity, expected: Option<u32>) -> (String, u8) {
-    let disagree = found.steps.iter().chain(&found.confirmed).find_map(|step| step.phase.books.filter(|b| !b.agrees()));
-    if let Some(books) = disagree {
-        return (format!("INVALID: {books}"), 3);
+impl Capacity {
+    fn knee(&self) -> String {
+        self.knee_per_s.map_or("no knee".to_owned(), |knee| format!("knee {knee}/s"))
     }
+}
+
+fn verdict(found: &Capacity, expected: Option<u32>) -> Verdict {
+    let steps = found.steps.iter().chain(&found.confirmed);
+    let mut broken: Vec<_> = steps
+        .filter_map(|step| step.phase.books.filter(|books| !books.agrees()))
+        .map(|books| books.to_string())
+        .collect();
     if !found.audit.anomalies.is_empty() {
-        return (format!("INVALID: audit: {}", found.audit), 3);
+        broken.push(format!("audit: {}", found.audit));
     }
-    let Some(knee) = found.knee_per_s else { return ("MISSED: not even 1 order per second passed".to_owned(), 2) };
-    let confirmed = match &found.confirmed {
-        Some(step) if step.passed => format!("{}/s confirmed", step.rate_per_s),
-        Some(step) => format!("{}/s NOT confirmed: {}", step.rate_per_s, step.because.join("; ")),
-        None => "not confirmed".to_owned(),
-    };
-    match expected {
-        Some(expected) if knee < expected => (format!("MISSED: knee {knee}/s, expected {expected}; {confirmed}"), 2),
-        _ => (format!("knee {knee}/s, {confirmed}"), 0),
+    let mut missed = Vec::new();
+    match (found.knee_per_s, &found.confirmed) {
+        (None, _) => missed.push("not even 1 order per second passed".to_owned()),
+        (Some(_), Some(step)) if !step.passed => {
+            missed.push(format!("{}/s could not be held for longer: {}", step.rate_per_s, step.because.join("; ")));
+        }
+        (Some(knee), _) => missed.extend(
+            expected.filter(|expected| knee < *expected).map(|expected| format!("knee {knee}/s, expected {expected}")),
+        ),
     }
+    Verdict::weigh(Vec::new(), broken, missed)
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //!
 //! Every client gets a stack of its own and meets the same network, fate by fate: what differs in the books is the client's doing.
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, process::ExitCode};
 
 use checkout::phone::Mode;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    found::{Compared, ModeFound},
     run::OutcomeArgs,
     tale,
     trial::{self, TrialArgs},
@@ -40,20 +41,46 @@ pub(crate) struct CompareArgs {
     outcome: OutcomeArgs,
 }
 
+/// The runs so far, with what is not published of them.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    modes: Vec<ModeFound>,
+    /// By client: every intent with more than one order, and how many.
+    duplicates: BTreeMap<&'static str, BTreeMap<u64, u64>>,
+}
+
+impl Comparison {
+    /// One client more.
+    pub(crate) async fn run(
+        &mut self,
+        trial: &TrialArgs,
+        mode: Mode,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<&ModeFound> {
+        let tried = trial::run(trial, mode, stop).await?;
+        self.duplicates.insert(mode.name(), tried.duplicates);
+        self.modes.push(tried.found);
+        Ok(&self.modes[self.modes.len() - 1])
+    }
+
+    /// Adds what was found, and what only shows when clients are laid beside each other.
+    pub(crate) fn end(self, compared: &mut Compared) {
+        let [none, per_attempt] = [Mode::None, Mode::PerAttempt].map(|mode| self.duplicates.get(mode.name()));
+        compared.none_doubles_as_per_attempt = none.zip(per_attempt).map(|(none, per_attempt)| none == per_attempt);
+        compared.modes = self.modes;
+    }
+}
+
 pub(crate) async fn compare(args: CompareArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     let mut compared = args.trial.compared();
     print!("{}", tale::setting(&compared));
-    let mut duplicates = std::collections::BTreeMap::new();
+    let mut comparison = Comparison::default();
     for mode in args.modes {
         eprintln!("  a stack for {mode}:");
-        let tried = trial::run(&args.trial, mode, &stop).await?;
         // A run of many minutes shows what it has.
-        print!("\n{}", tale::mode(&tried.found));
-        duplicates.insert(mode.name(), tried.duplicates);
-        compared.modes.push(tried.found);
+        print!("\n{}", tale::mode(comparison.run(&args.trial, mode, &stop).await?));
     }
-    let (none, per_attempt) = (duplicates.get(Mode::None.name()), duplicates.get(Mode::PerAttempt.name()));
-    compared.none_doubles_as_per_attempt = none.zip(per_attempt).map(|(none, per_attempt)| none == per_attempt);
+    comparison.end(&mut compared);
     print!("\n{}\n", tale::side_by_side(&compared));
     args.outcome.publish(&compared)
 }

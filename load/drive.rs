@@ -91,7 +91,7 @@ pub(crate) async fn run(
     phase: &Phase,
     server: SocketAddr,
     orders: &Orders,
-    watched: &[Watched],
+    watched: Vec<Watched>,
 ) -> anyhow::Result<Driven> {
     let mut lines = Vec::with_capacity(phase.connections);
     for _ in 0..phase.connections {
@@ -119,10 +119,10 @@ pub(crate) async fn run(
         tasks.spawn(tick(Arc::clone(&shared), arrivals, started, phase.connections));
     }
     sleep_until(window.start.into()).await;
-    let before = accounts(watched).await?;
+    let before = accounts(&watched).await?;
     watch(phase, &shared, started).await;
     shared.tally().window_ended(shared.queue.waiting());
-    let after = accounts(watched).await?;
+    let after = accounts(&watched).await?;
     // What is answered later than this changes no figure, so what was not even sent by then is given up: an overloaded server
     // would be busy with it for as long again.
     sleep_until((window.end + ON_TIME).into()).await;

@@ -29,6 +29,8 @@ pub(crate) struct Compared {
     pub(crate) arrivals: String,
     /// The chances of the network, by name, from 0 to 1.
     pub(crate) network: BTreeMap<String, f64>,
+    /// Of a client that never retries: the share of customers who tap again after "failed".
+    pub(crate) manual_retap: f64,
     /// How many times faster the clients' clock ran than in life.
     pub(crate) time_scale: u32,
     /// After this, scaled, a client called silence a time-out.
@@ -36,6 +38,13 @@ pub(crate) struct Compared {
     pub(crate) modes: Vec<ModeFound>,
     /// Whether the clients `none` and `per-attempt` doubled the same purchases equally often. `null`: not both ran.
     pub(crate) none_doubles_as_per_attempt: Option<bool>,
+}
+
+impl Compared {
+    /// What the network does, by name, with its chance from 0 to 1.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.network.iter().filter(|(_, chance)| **chance > 0.0).map(|(name, chance)| (name.as_str(), *chance))
+    }
 }
 
 /// What one client's run left behind.

@@ -108,6 +108,16 @@ impl Judged {
         judged
     }
 
+    /// Duplicate orders where the network decided, and nobody raced anybody.
+    pub(crate) fn duplicate_orders_decided(&self) -> u64 {
+        self.duplicate_orders.saturating_sub(self.duplicate_orders_of_races)
+    }
+
+    /// Of these, how many more there are than were foreseen from the seed.
+    pub(crate) fn difference(&self) -> i128 {
+        i128::from(self.duplicate_orders_decided()) - i128::from(self.predicted_duplicate_orders)
+    }
+
     fn one(&mut self, plan: &Plan, counts: &Counts, intent: u64, belief: &Belief, found: &Entry) {
         let orders = found.orders.len() as u64;
         let extra = orders.saturating_sub(1);

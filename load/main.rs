@@ -2,10 +2,12 @@
 
 mod arrivals; // when each tap is due
 mod bench; // `load bench`, `load harness`
+mod books; // what a stack has written down
 mod capacity; // `load capacity`
 mod compare; // `load compare`
 mod cpu; // what it cost, by process
 mod drive; // one phase: closed or open loop
+mod figures; // numbers as people write them
 mod found; // what a run of phones found, as it is published
 mod judge; // intents against books
 mod line; // one keep-alive connection
@@ -25,13 +27,14 @@ mod report; // the figures of a run
 mod report_file; // `load report`
 mod run; // `load run`
 mod setting; // batch limit, lanes and pool of one side
-mod stand; // the server under load, and its books
+mod stand; // the server under load
 mod swarm; // the phones
 mod tale; // what phones found, for people
 mod text; // the figures of a benchmark, for people
 mod told; // what the phones were told, added up
 mod trial; // one client in one network
 mod verdict; // may they be believed, are they good enough
+mod week; // a run, drawn out to a week
 mod worked_example; // `load worked-example`
 
 use std::process::ExitCode;

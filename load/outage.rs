@@ -18,7 +18,7 @@ use crate::{
     pipeline::{self, Pipeline},
     report::BUILD,
     setting::Setting,
-    stand::Stand,
+    stand::{RelayFate, Sells, Stand},
 };
 
 pub(crate) const OUTAGE_HELP: &str = "\
@@ -43,7 +43,7 @@ pub(crate) struct OutageArgs {
 pub(crate) async fn outage(args: OutageArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     println!("load {}, {BUILD} build, {}", env!("CARGO_PKG_VERSION"), Machine::read());
     let setting: Setting = "256".parse().map_err(anyhow::Error::msg)?;
-    let stand = Stand::stack(setting, &stop).await?;
+    let stand = Stand::stack(Sells::WithKeys, setting, RelayFate::Lives, &stop).await?;
     let done = tokio::select! {
         done = measured(&stand, &args) => done,
         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the end")),
@@ -64,16 +64,16 @@ async fn measured(stand: &Stand, args: &OutageArgs) -> anyhow::Result<bool> {
         queue_limit: 10_000,
     };
 
-    let before = drive::run(&phase, stand.server, &orders, &stand.watched).await?;
+    let before = drive::run(&phase, stand.server, &orders, stand.watched()).await?;
     say("as always", &before);
     anyhow::ensure!(send(worker, Signal::Stop), "the worker cannot be paused");
-    let during = drive::run(&phase, stand.server, &orders, &stand.watched).await;
+    let during = drive::run(&phase, stand.server, &orders, stand.watched()).await;
     let piled_up = books.behind().await;
     anyhow::ensure!(send(worker, Signal::Continue), "the worker cannot go on");
     let during = during?;
     say("worker paused", &during);
     println!("  {} events have piled up", piled_up?.events());
-    let driving = drive::run(&phase, stand.server, &orders, &stand.watched);
+    let driving = drive::run(&phase, stand.server, &orders, stand.watched());
     let (after, pipeline) = pipeline::follow(books, Duration::ZERO, driving).await?;
     say("paying back", &after);
     println!("  {}", paid_back(&pipeline, args.rate));

@@ -11,7 +11,7 @@ use crate::{
     bench::{LoadArgs, publish, side},
     report::{Report, Side},
     setting::Setting,
-    stand::{RelayFate, Stand},
+    stand::{RelayFate, Sells, Stand},
     verdict::Verdict,
 };
 
@@ -41,11 +41,12 @@ pub(crate) struct OverheadArgs {
 pub(crate) async fn overhead(args: OverheadArgs, stop: CancellationToken) -> anyhow::Result<ExitCode> {
     args.load.introduce();
     eprintln!("  a stack without keys:");
-    let without = Stand::without_keys(args.batch_limit, RelayFate::Lives, &stop).await?;
+    let without = Stand::stack(Sells::WithoutKeys, args.batch_limit, RelayFate::Lives, &stop).await?;
     let mut without = side(without, &args.load, &stop).await?;
     without.name = "keys off".to_owned();
     eprintln!("  a stack with keys:");
-    let mut with = side(Stand::stack(args.batch_limit, &stop).await?, &args.load, &stop).await?;
+    let with = Stand::stack(Sells::WithKeys, args.batch_limit, RelayFate::Lives, &stop).await?;
+    let mut with = side(with, &args.load, &stop).await?;
     with.name = "keys on".to_owned();
     let report = args.load.report(vec![without, with]);
     let verdict = match (Verdict::of(&report, None), args.expect_cpu_percent) {

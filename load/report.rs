@@ -70,6 +70,17 @@ impl From<&audit::Report> for AuditFound {
     }
 }
 
+impl AuditFound {
+    /// What is found now and was not before.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        for (kind, count) in &mut self.anomalies {
+            *count = count.saturating_sub(before.anomalies.get(kind).copied().unwrap_or_default());
+        }
+        self.anomalies.retain(|_, count| *count > 0);
+        Self { orders: self.orders - before.orders, captures: self.captures - before.captures, ..self }
+    }
+}
+
 impl std::fmt::Display for AuditFound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let among = format!("{} orders, {} captures", self.orders, self.captures);

@@ -2,15 +2,15 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Context;
 use checkout::phone::Mode;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    found::Compared,
+    found::{Compared, ModeFound},
     report_file, tale,
     trial::{self, TrialArgs},
+    verdict::Verdict,
 };
 
 pub(crate) const RUN_HELP: &str = "\
@@ -64,69 +64,28 @@ impl OutcomeArgs {
     /// Writes the files, says the last line, and turns it into an exit code.
     pub(crate) fn publish(&self, compared: &Compared) -> anyhow::Result<ExitCode> {
         if let Some(file) = &self.json {
-            let text = serde_json::to_string_pretty(compared)?;
-            std::fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+            report_file::write_json(file, compared)?;
         }
         if let Some(file) = &self.report {
-            report_file::write(file, compared)?;
+            report_file::write_page(file, compared)?;
         }
-        let verdict = Verdict::of(compared, self.expect_p99_ms);
+        let verdict = verdict(compared, self.expect_p99_ms);
         println!("{verdict}");
         Ok(verdict.exit_code())
     }
 }
 
-/// What the exit code says, the worst first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Invalid(Vec<String>),
-    AuditFailed(Vec<String>),
-    Missed(Vec<String>),
-    Held,
-}
-
-impl Verdict {
-    pub(crate) fn of(compared: &Compared, expect_p99_ms: Option<f64>) -> Self {
-        let each = |of: fn(&crate::found::ModeFound) -> &Vec<String>| -> Vec<String> {
-            let modes = compared.modes.iter();
-            modes.flat_map(|found| of(found).iter().map(|reason| format!("{}: {reason}", found.mode))).collect()
-        };
-        let invalid = each(|found| &found.invalid_because);
-        if !invalid.is_empty() {
-            return Self::Invalid(invalid);
-        }
-        let mut broken = each(|found| &found.broken_promises);
-        if compared.none_doubles_as_per_attempt == Some(false) {
-            broken.push("none and per-attempt doubled different purchases in the same network".to_owned());
-        }
-        if !broken.is_empty() {
-            return Self::AuditFailed(broken);
-        }
-        let slow =
-            compared.modes.iter().filter(|found| expect_p99_ms.is_some_and(|most| found.first_attempt_ms_p99 > most));
-        let missed: Vec<_> = slow
-            .map(|found| format!("{}: first attempts p99 {:.1} ms", found.mode, found.first_attempt_ms_p99))
-            .collect();
-        if missed.is_empty() { Self::Held } else { Self::Missed(missed) }
+fn verdict(compared: &Compared, expect_p99_ms: Option<f64>) -> Verdict {
+    let each = |of: fn(&ModeFound) -> &Vec<String>| -> Vec<String> {
+        let modes = compared.modes.iter();
+        modes.flat_map(|found| of(found).iter().map(|reason| format!("{}: {reason}", found.mode))).collect()
+    };
+    let mut broken = each(|found| &found.broken_promises);
+    if compared.none_doubles_as_per_attempt == Some(false) {
+        broken.push("none and per-attempt doubled different purchases in the same network".to_owned());
     }
-
-    fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self {
-            Self::Held => 0,
-            Self::AuditFailed(_) => 1,
-            Self::Missed(_) => 2,
-            Self::Invalid(_) => 3,
-        })
-    }
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Held => f.write_str("every promise held"),
-            Self::AuditFailed(reasons) => write!(f, "FAIL: {}", reasons.join("; ")),
-            Self::Missed(reasons) => write!(f, "MISSED: {}", reasons.join("; ")),
-            Self::Invalid(reasons) => write!(f, "INVALID: {}", reasons.join("; ")),
-        }
-    }
+    let slow =
+        compared.modes.iter().filter(|found| expect_p99_ms.is_some_and(|most| found.first_attempt_ms_p99 > most));
+    let missed = slow.map(|found| format!("{}: first attempts p99 {:.1} ms", found.mode, found.first_attempt_ms_p99));
+    Verdict::weigh(each(|found| &found.invalid_because), broken, missed.collect())
 }

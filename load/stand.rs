@@ -10,13 +10,9 @@ use std::{
 
 use anyhow::Context;
 use checkout::{
-    audit::{self, AuditOptions},
     database::embedded::Lifetime,
     demo::{DemoState, Ports, Stack, StackOptions},
 };
-use futures_util::TryStreamExt;
-use serde::Deserialize;
-use sqlx::PgPool;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
@@ -24,17 +20,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    books::Books,
     cpu::{Family, Watched},
-    found::OrderMade,
-    judge::{Entry, Joined},
-    orders::Run,
-    pipeline::Behind,
-    report::{AuditFound, Server},
+    report::Server,
     setting::Setting,
 };
-
-/// The ledger's totals stand at its very end, in less than this.
-const LEDGER_TAIL: usize = 256;
 
 /// Somewhere to send orders to.
 #[derive(Debug)]
@@ -44,7 +34,6 @@ pub(crate) struct Stand {
     pub(crate) described: Option<Server>,
     pub(crate) server: SocketAddr,
     pub(crate) secret: String,
-    pub(crate) watched: Vec<Watched>,
     pub(crate) books: Option<Books>,
     owned: Owned,
 }
@@ -59,31 +48,10 @@ enum Owned {
 
 impl Stand {
     /// A stack of its own: empty database, gateway and mail with their books in memory, the api set like this.
-    pub(crate) async fn stack(setting: Setting, stop: &CancellationToken) -> anyhow::Result<Self> {
-        Self::stack_with(setting, RelayFate::Lives, stop).await
-    }
-
-    pub(crate) async fn stack_with(
+    pub(crate) async fn stack(
+        sells: Sells,
         setting: Setting,
         relay: RelayFate,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<Self> {
-        Self::start(setting, relay, false, stop).await
-    }
-
-    /// The same stack with a checkout that knows no keys in the api's place.
-    pub(crate) async fn without_keys(
-        setting: Setting,
-        relay: RelayFate,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<Self> {
-        Self::start(setting, relay, true, stop).await
-    }
-
-    async fn start(
-        setting: Setting,
-        relay: RelayFate,
-        without_keys: bool,
         stop: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let mut options = StackOptions::new(checkout_program()?, Lifetime::Ephemeral, Ports::free());
@@ -93,19 +61,17 @@ impl Stand {
         options.mail_arguments = vec!["--in-memory".to_owned()];
         options.api_arguments = setting.api_arguments();
         options.worker_environment = relay.environment();
-        options.api_role = if without_keys { "no-keys" } else { "api" };
+        options.api_role = sells.role();
         options.progress = |line| eprintln!("  {line}");
         let stack = Stack::start(options, stop).await?;
         let state = stack.state();
-        let mail_url = state.mail_url.as_deref().context("the stack has no mail service")?;
-        let books = Books::open(&state.database_url, &state.gateway_url, mail_url).await?;
+        let books = books_of(state).await?;
         let postgresql = books.postgresql_version().await?;
         let stand = Self {
             name: setting.to_string(),
             described: Some(Server { setting, connections: setting.connections(), postgresql }),
             server: address_of(&state.api_url)?,
             secret: state.secret.clone(),
-            watched: watched(stack.pids()),
             books: Some(books),
             owned: Owned::Nothing,
         };
@@ -119,7 +85,6 @@ impl Stand {
             described: None,
             server: address_of(url)?,
             secret,
-            watched: watched(Vec::new()),
             books: None,
             owned: Owned::Nothing,
         })
@@ -135,14 +100,12 @@ impl Stand {
         let stdout = child.stdout.take().context("the null server has no stdout")?;
         let line = BufReader::new(stdout).lines().next_line().await?.context("the null server said nothing")?;
         let url = line.strip_prefix("listening on ").context("the null server does not say where it listens")?;
-        let pid = child.id().context("the null server has ended")?;
         Ok(Self {
             name: "null server".to_owned(),
             described: None,
             server: address_of(url)?,
             // Nobody checks it.
             secret: "0".repeat(checkout::credential::SECRET_LENGTH_MIN),
-            watched: watched(vec![("null server", pid)]),
             books: None,
             owned: Owned::NullServer(child),
         })
@@ -151,14 +114,12 @@ impl Stand {
     /// A stack that somebody else started, and whose books we may read.
     pub(crate) async fn running(data_dir: &Path) -> anyhow::Result<Self> {
         let state = DemoState::read(Some(data_dir))?;
-        let mail_url = state.mail_url.as_deref().context("the stack has no mail service")?;
         Ok(Self {
             name: format!("the stack in {}", data_dir.display()),
             described: None,
             server: address_of(&state.api_url)?,
             secret: state.secret.clone(),
-            watched: watched(Vec::new()),
-            books: Some(Books::open(&state.database_url, &state.gateway_url, mail_url).await?),
+            books: Some(books_of(&state).await?),
             owned: Owned::Nothing,
         })
     }
@@ -169,25 +130,43 @@ impl Stand {
     }
 
     /// The processes to watch, as they are now: one that was killed runs again under another number.
-    pub(crate) fn watched_now(&self) -> Vec<Watched> {
-        match &self.owned {
-            Owned::Stack(stack) => watched(stack.pids()),
-            Owned::NullServer(_) | Owned::Nothing => self.watched.clone(),
-        }
+    pub(crate) fn watched(&self) -> Vec<Watched> {
+        watched(match &self.owned {
+            Owned::Stack(stack) => stack.pids(),
+            Owned::NullServer(child) => child.id().map(|pid| ("null server", pid)).into_iter().collect(),
+            Owned::Nothing => Vec::new(),
+        })
     }
 
     pub(crate) fn pid_of(&self, name: &str) -> Option<u32> {
-        self.watched.iter().find(|watched| watched.name == name).map(|watched| watched.pid)
+        self.watched().iter().find(|watched| watched.name == name).map(|watched| watched.pid)
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         if let Some(books) = self.books {
-            books.database.close().await;
+            books.close().await;
         }
         match self.owned {
             Owned::Stack(stack) => stack.stop().await,
             Owned::NullServer(mut child) => child.kill().await.context("cannot end the null server"),
             Owned::Nothing => Ok(()),
+        }
+    }
+}
+
+/// Which checkout a stack sells with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sells {
+    WithKeys,
+    /// A checkout that knows no keys, in the api's place.
+    WithoutKeys,
+}
+
+impl Sells {
+    fn role(self) -> &'static str {
+        match self {
+            Self::WithKeys => "api",
+            Self::WithoutKeys => "no-keys",
         }
     }
 }
@@ -222,10 +201,15 @@ fn watched(pids: Vec<(&'static str, u32)>) -> Vec<Watched> {
         ..us.clone()
     });
     // It stands in the api's place, and is laid beside it.
-    let name = |role| if role == "no-keys" { "api" } else { role };
+    let name = |role| if role == Sells::WithoutKeys.role() { Sells::WithKeys.role() } else { role };
     let servers =
         pids.into_iter().map(|(role, pid)| Watched { name: name(role), pid, family: Family::WithDescendants });
     servers.chain([us]).chain(killed).collect()
+}
+
+async fn books_of(state: &DemoState) -> anyhow::Result<Books> {
+    let mail_url = state.mail_url.as_deref().context("the stack has no mail service")?;
+    Books::open(&state.database_url, &state.gateway_url, mail_url).await
 }
 
 /// The `checkout` program of the same build.
@@ -247,203 +231,9 @@ fn address_of(url: &str) -> anyhow::Result<SocketAddr> {
     addresses.next().with_context(|| format!("{url} has no address"))
 }
 
-/// The two places where an order leaves a trace: the database and the gateway's own ledger.
-#[derive(Debug)]
-pub(crate) struct Books {
-    database: PgPool,
-    gateway_url: String,
-    mail_url: String,
-    http: reqwest::Client,
-}
-
-/// Everything they hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Written {
-    pub(crate) orders: u64,
-    pub(crate) captures: u64,
-    /// Orders in the ledger.
-    pub(crate) booked: u64,
-    /// Mails that really went out.
-    pub(crate) mails: u64,
-}
-
-impl Written {
-    /// What was written after that moment.
-    pub(crate) fn since(self, before: Self) -> Self {
-        Self {
-            orders: self.orders - before.orders,
-            captures: self.captures - before.captures,
-            booked: self.booked - before.booked,
-            mails: self.mails - before.mails,
-        }
-    }
-}
-
-impl Books {
-    async fn open(database_url: &str, gateway_url: &str, mail_url: &str) -> anyhow::Result<Self> {
-        Ok(Self {
-            database: PgPool::connect(database_url).await.context("cannot connect to the stack's database")?,
-            gateway_url: gateway_url.to_owned(),
-            mail_url: mail_url.to_owned(),
-            http: reqwest::Client::builder().no_proxy().build()?,
-        })
-    }
-
-    /// Counts both. Costs the server a little, so never within a window.
-    pub(crate) async fn read(&self) -> anyhow::Result<Written> {
-        let counts = sqlx::query!(
-            r#"SELECT (SELECT count(*) FROM orders) AS "orders!",
-                      (SELECT count(*) FROM ledger_entries WHERE account = 'gateway') AS "booked!""#
-        )
-        .fetch_one(&self.database)
-        .await
-        .context("cannot count the orders")?;
-        Ok(Written {
-            orders: u64::try_from(counts.orders)?,
-            captures: self.captures().await?,
-            booked: u64::try_from(counts.booked)?,
-            mails: self.mails().await?,
-        })
-    }
-
-    /// How many events are on their way. Cheap: the unsent have an index of their own, the rest is sixteen rows.
-    pub(crate) async fn behind(&self) -> anyhow::Result<Behind> {
-        let behind = sqlx::query!(
-            r#"WITH written AS (SELECT sum(next_offset)::bigint AS events FROM log_partitions),
-                    read AS (SELECT consumer, sum(next_offset)::bigint AS events FROM consumer_offsets GROUP BY consumer)
-               SELECT (SELECT count(*) FROM outbox WHERE sent_at IS NULL) AS "outbox!",
-                      (SELECT w.events - r.events FROM written AS w, read AS r WHERE r.consumer = 'ledger') AS "ledger!",
-                      (SELECT w.events - r.events FROM written AS w, read AS r WHERE r.consumer = 'receipts') AS "receipts!""#
-        )
-        .fetch_one(&self.database)
-        .await
-        .context("cannot ask how far the pipeline is")?;
-        Ok(Behind {
-            outbox: behind.outbox.unsigned_abs(),
-            ledger: behind.ledger.unsigned_abs(),
-            receipts: behind.receipts.unsigned_abs(),
-        })
-    }
-
-    /// What the mail service says that it delivered.
-    async fn mails(&self) -> anyhow::Result<u64> {
-        #[derive(Deserialize)]
-        struct Stats {
-            deliveries: u64,
-        }
-        let stats = self.http.get(format!("{}/_mock/stats", self.mail_url)).send().await?.error_for_status()?;
-        Ok(serde_json::from_slice::<Stats>(&stats.bytes().await?).context("the mail service's counts")?.deliveries)
-    }
-
-    /// Puts every promise to the test, not only the totals.
-    pub(crate) async fn audit(&self) -> anyhow::Result<AuditFound> {
-        let report = audit::run(&self.database, &self.gateway_url, Some(&self.mail_url), AuditOptions::default())
-            .await
-            .context("the audit")?;
-        Ok(AuditFound::from(&report))
-    }
-
-    /// The database's own time, as seconds of its era.
-    pub(crate) async fn clock(&self) -> anyhow::Result<f64> {
-        let clock = sqlx::query_scalar!(r#"SELECT extract(epoch FROM db_clock())::float8 AS "clock!""#);
-        clock.fetch_one(&self.database).await.context("cannot ask for the database's time")
-    }
-
-    /// Every order and every capture of this run, under the intent that it was for. Reads both books to their end: not within
-    /// a window. Where the stack is `ours` alone, what has no name is a stranger; `began` is when the run did, by
-    /// [`clock`](Self::clock).
-    pub(crate) async fn by_intent(&self, run: Run, began: f64, ours: bool) -> anyhow::Result<Joined> {
-        #[derive(Deserialize)]
-        struct Ledger {
-            captures: Vec<Capture>,
-        }
-        #[derive(Deserialize)]
-        struct Capture {
-            reference: Option<String>,
-        }
-        let mut joined = Joined::default();
-        let mut orders = sqlx::query!(
-            r#"SELECT id, client_reference, extract(epoch FROM created_at)::float8 AS "at!" FROM orders
-               ORDER BY created_at, id"#
-        )
-        .fetch(&self.database);
-        while let Some(order) = orders.try_next().await.context("cannot read the orders")? {
-            match order.client_reference.as_deref().and_then(|name| run.intent_of(name)) {
-                Some(intent) => {
-                    let made = OrderMade { id: order.id.to_string(), at_s: order.at - began };
-                    joined.intents.entry(intent).or_insert_with(Entry::default).orders.push(made);
-                }
-                None => joined.strangers += u64::from(ours),
-            }
-        }
-        drop(orders);
-        let ledger = self.http.get(format!("{}/_mock/ledger", self.gateway_url)).send().await?.error_for_status()?;
-        let ledger: Ledger = serde_json::from_slice(&ledger.bytes().await?).context("the gateway's ledger")?;
-        for capture in ledger.captures {
-            match capture.reference.as_deref().and_then(|name| run.intent_of(name)) {
-                Some(intent) => joined.intents.entry(intent).or_insert_with(Entry::default).captures += 1,
-                None => joined.strangers += u64::from(ours),
-            }
-        }
-        Ok(joined)
-    }
-
-    /// Keys that have no end yet.
-    pub(crate) async fn open_keys(&self) -> anyhow::Result<u64> {
-        let open = sqlx::query_scalar!(
-            r#"SELECT count(*) AS "open!" FROM idempotency_records WHERE state IN ('in_flight', 'unknown', 'needs_review')"#
-        );
-        Ok(u64::try_from(open.fetch_one(&self.database).await.context("cannot count the open keys")?)?)
-    }
-
-    /// How often the broker was given an event that it had already.
-    pub(crate) async fn repeated_deliveries(&self) -> anyhow::Result<u64> {
-        let repeated = sqlx::query_scalar!(
-            r#"SELECT (SELECT count(*) FROM event_log) - (SELECT count(*) FROM (SELECT DISTINCT event_id FROM event_log) AS once)
-                   AS "repeated!""#
-        );
-        Ok(u64::try_from(repeated.fetch_one(&self.database).await.context("cannot read the log")?)?)
-    }
-
-    async fn postgresql_version(&self) -> anyhow::Result<String> {
-        let version = sqlx::query_scalar!(r#"SELECT current_setting('server_version') AS "version!""#);
-        version.fetch_one(&self.database).await.context("cannot ask for PostgreSQL's version")
-    }
-
-    /// The ledger lists every capture, megabytes of them, before it says how many they were: only its end is kept.
-    async fn captures(&self) -> anyhow::Result<u64> {
-        let mut answer =
-            self.http.get(format!("{}/_mock/ledger", self.gateway_url)).send().await?.error_for_status()?;
-        let mut tail = Vec::new();
-        while let Some(chunk) = answer.chunk().await.context("the gateway's ledger broke off")? {
-            tail.extend_from_slice(&chunk);
-            tail.drain(..tail.len().saturating_sub(LEDGER_TAIL));
-        }
-        count_in(&tail).context("the gateway's ledger does not end in its totals")
-    }
-}
-
-/// `…],"count":3,"amount":12897}` is 3.
-fn count_in(ledger_tail: &[u8]) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Totals {
-        count: u64,
-    }
-    let text = String::from_utf8_lossy(ledger_tail);
-    let (_, totals) = text.rsplit_once("],")?;
-    serde_json::from_str::<Totals>(&format!("{{{totals}")).ok().map(|totals| totals.count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_ledgers_count_is_found_behind_its_captures() {
-        assert_eq!(count_in(br#"{"captures":[],"count":0,"amount":0}"#), Some(0));
-        assert_eq!(count_in(br#"ions":1,"created":5}],"count":104999,"amount":451390701}"#), Some(104_999));
-        assert_eq!(count_in(br#""executions":1,"created":5},{"payment_in"#), None, "a ledger that broke off has none");
-    }
 
     #[test]
     fn an_address_is_found_in_a_url() {

@@ -14,8 +14,7 @@ pub(crate) fn setting(compared: &Compared) -> String {
         "load {version}, {build} build, {machine}\n{rate_per_s} taps/s, {arrivals}, {warmup_s} s of warm-up and {seconds} s \
          measured; seed {seed}, fate {fate_hash}\n"
     );
-    let faults = compared.network.iter().filter(|(_, chance)| **chance > 0.0);
-    let faults: Vec<_> = faults.map(|(name, chance)| format!("{name} {:.1} %", chance * 100.0)).collect();
+    let faults: Vec<_> = compared.faults().map(|(name, chance)| format!("{name} {:.1} %", chance * 100.0)).collect();
     let faults = if faults.is_empty() { "without faults".to_owned() } else { faults.join(", ") };
     line(&mut text, format_args!("network: {faults}"));
     if compared.time_scale > 1 {
@@ -40,14 +39,14 @@ pub(crate) fn mode(found: &ModeFound) -> String {
         ),
     );
     row("orders", format!("{} for {} intents", judged.orders, judged.intents));
-    let decided = judged.duplicate_orders - judged.duplicate_orders_of_races;
     row(
         "duplicate orders",
         format!(
-            "{}; of decided fates {decided}, {} foreseen, difference {}",
+            "{}; of decided fates {}, {} foreseen, difference {}",
             judged.duplicate_orders,
+            judged.duplicate_orders_decided(),
             judged.predicted_duplicate_orders,
-            decided as i128 - judged.predicted_duplicate_orders as i128
+            judged.difference()
         ),
     );
     if judged.raced > 0 {

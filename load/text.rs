@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
+    figures::whole,
     measure::ON_TIME,
     report::{PhaseReport, Report, Server, Side},
 };
@@ -25,12 +26,11 @@ pub(crate) fn phase(report: &PhaseReport) -> String {
         let _infallible = writeln!(text, "  {label:<13}{what}");
     };
     line(&report.name, String::new());
-    line("  orders", format!("{} /s, {} answered 201 in all", thousands(counted.orders_per_s), counted.orders));
+    line("  orders", format!("{} /s, {} answered 201 in all", whole(counted.orders_per_s), counted.orders));
     let ms = |of: f64| format!("{of:.1} ms");
     // The longest waits are those that were not waited out.
     let lost = counted.dropped + counted.unanswered;
-    let but =
-        if lost == 0 { String::new() } else { format!("  (without {} that got no answer)", thousands(lost as f64)) };
+    let but = if lost == 0 { String::new() } else { format!("  (without {} that got no answer)", whole(lost as f64)) };
     line("  latency", format!("p50 {}  p99 {}  max {}{but}", ms(latency.p50), ms(latency.p99), ms(latency.max)));
     if report.open_rate_per_s.is_some() {
         let (lag, ticker) = (counted.send_lag_ms, counted.ticker_lag_ms);
@@ -39,7 +39,7 @@ pub(crate) fn phase(report: &PhaseReport) -> String {
         let (due, held) = (counted.due_in_window, counted.held_per_s);
         let late_ms = ON_TIME.as_millis();
         let on_time = format!("{} of {due} due were bought within {late_ms} ms of the window", counted.due_on_time);
-        line("  held", format!("{} /s: {on_time}", thousands(held)));
+        line("  held", format!("{} /s: {on_time}", whole(held)));
         let backlog = counted.backlog;
         let left = format!("{} queued, {} unanswered when the window ended", backlog.queued, backlog.unanswered);
         line("  backlog", format!("{left}; {} dropped", counted.dropped));
@@ -131,18 +131,6 @@ fn figures(phase: &PhaseReport) -> Vec<(String, Figure, usize)> {
 }
 
 /// 12345.6 is `12,346`.
-fn thousands(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,10 +161,5 @@ mod tests {
         assert!(open.lines().next().unwrap().contains("skipped"), "{text}");
         let rates = open.lines().find(|line| line.contains("orders/s")).unwrap();
         assert!(rates.contains(" - ") && rates.ends_with("3500"), "{rates}");
-    }
-
-    #[test]
-    fn thousands_are_separated() {
-        assert_eq!([0.0, 999.4, 1000.0, 1_234_567.0].map(thousands), ["0", "999", "1,000", "1,234,567"]);
     }
 }

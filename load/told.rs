@@ -98,7 +98,6 @@ pub(crate) struct Counts {
     /// First answers by the second in which their tap was due.
     seconds: BTreeMap<u64, Histogram<u64>>,
     pub(crate) attempts: u64,
-    pub(crate) arrived: u64,
     pub(crate) with_key: u64,
     pub(crate) replays: u64,
     pub(crate) conflicts: u64,
@@ -123,7 +122,6 @@ impl Counts {
             outcome: histogram()?,
             seconds: BTreeMap::new(),
             attempts: 0,
-            arrived: 0,
             with_key: 0,
             replays: 0,
             conflicts: 0,
@@ -147,7 +145,6 @@ impl Counts {
     pub(crate) fn tried(&mut self, tried: Tried<'_>, heard: &Heard) {
         let kind = kind(heard);
         self.attempts += 1;
-        self.arrived += u64::from(tried.lag.is_some());
         self.with_key += u64::from(tried.key.is_some());
         self.replays += u64::from(kind == Some(Kind::Replay));
         self.conflicts += u64::from(kind == Some(Kind::InProgress));

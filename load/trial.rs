@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     arrivals::{Arrivals, Law},
+    books::{Books, Written},
     cpu::{Accounts, Spent},
     found::{Compared, ModeFound},
     judge::Judged,
@@ -18,7 +19,7 @@ use crate::{
     pool::Pool,
     report::{AuditFound, BUILD},
     setting::Setting,
-    stand::{Books, RelayFate, Stand, Written},
+    stand::{RelayFate, Sells, Stand},
     swarm::{self, Plan},
     told::Counts,
 };
@@ -68,7 +69,8 @@ pub(crate) struct TrialArgs {
     /// Leave the relay alone. Usually it is killed once, between a delivery and its mark.
     #[arg(long)]
     pub(crate) spare_relay: bool,
-    /// The data folder of a stack that runs already, instead of one of our own. Nothing of it is killed or measured.
+    /// The data folder of a stack that runs already, instead of one of our own. Nothing of it is killed or measured, and nobody
+    /// else may buy there meanwhile: the ledger and the mails are counted as a whole.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
@@ -136,6 +138,7 @@ impl TrialArgs {
             seconds: self.seconds,
             arrivals: self.arrivals.to_string(),
             network: self.profile.chances().into_iter().map(|(name, chance)| (name.to_owned(), chance)).collect(),
+            manual_retap: self.manual_retap,
             time_scale: self.time_scale,
             client_timeout_ms: patience.answer_max.as_secs_f64() * 1000.0,
             modes: Vec::new(),
@@ -146,14 +149,14 @@ impl TrialArgs {
 
 /// A client's run with what is not published of it.
 #[derive(Debug)]
-pub(crate) struct Tried {
+pub(crate) struct Done {
     pub(crate) found: ModeFound,
     /// Every intent with more than one order, and how many.
     pub(crate) duplicates: std::collections::BTreeMap<u64, u64>,
 }
 
 /// Starts a stack, or takes the one that runs, lets one client loose on it and judges what it left behind.
-pub(crate) async fn run(args: &TrialArgs, mode: Mode, stop: &CancellationToken) -> anyhow::Result<Tried> {
+pub(crate) async fn run(args: &TrialArgs, mode: Mode, stop: &CancellationToken) -> anyhow::Result<Done> {
     let stand = stand(args, mode, stop).await?;
     let done = tokio::select! {
         done = one(&stand, args, mode) => done,
@@ -170,8 +173,8 @@ async fn stand(args: &TrialArgs, mode: Mode, stop: &CancellationToken) -> anyhow
             anyhow::bail!("a client without keys needs a server without keys, and the running stack asks for them")
         }
         (Some(folder), _) => Stand::running(folder).await,
-        (None, Mode::None) => Stand::without_keys(setting()?, relay, stop).await,
-        (None, _) => Stand::stack_with(setting()?, relay, stop).await,
+        (None, Mode::None) => Stand::stack(Sells::WithoutKeys, setting()?, relay, stop).await,
+        (None, _) => Stand::stack(Sells::WithKeys, setting()?, relay, stop).await,
     }
 }
 
@@ -180,12 +183,12 @@ fn setting() -> anyhow::Result<Setting> {
     "256x1".parse().map_err(anyhow::Error::msg)
 }
 
-async fn one(stand: &Stand, args: &TrialArgs, mode: Mode) -> anyhow::Result<Tried> {
+async fn one(stand: &Stand, args: &TrialArgs, mode: Mode) -> anyhow::Result<Done> {
     let books = stand.books.as_ref().context("a stand without books cannot be judged")?;
     let plan = args.plan(mode);
     let orders = Orders::of_customers(args.customers, &stand.secret, stand.server)?;
     let run = orders.run();
-    let before = books.read().await?;
+    let before = Afterwards::read(books).await?;
     let (counts, spent, began) = drive(stand, books, args, &plan, orders).await?;
     eprintln!("  waiting for what follows from the orders");
     pipeline::until_delivered(books).await?.context("what follows from the orders was not delivered in time")?;
@@ -193,11 +196,11 @@ async fn one(stand: &Stand, args: &TrialArgs, mode: Mode) -> anyhow::Result<Trie
     let joined = books.by_intent(run, began, stand.is_ours()).await?;
     let mut judged = Judged::of(&plan, args.arrivals().count(), &counts, &joined);
     let duplicates = std::mem::take(&mut judged.duplicates);
-    let after = Afterwards::read(books, before).await?;
-    Ok(Tried { found: published(args, &plan, &counts, &spent, judged, &after), duplicates })
+    let after = Afterwards::read(books).await?.since(before);
+    Ok(Done { found: published(args, &plan, &counts, &spent, judged, &after), duplicates })
 }
 
-/// What the books say when everything has come to rest.
+/// What the books say while everything is at rest.
 struct Afterwards {
     stuck_keys: u64,
     repeated_deliveries: u64,
@@ -206,13 +209,23 @@ struct Afterwards {
 }
 
 impl Afterwards {
-    async fn read(books: &Books, before: Written) -> anyhow::Result<Self> {
+    async fn read(books: &Books) -> anyhow::Result<Self> {
         Ok(Self {
             stuck_keys: books.open_keys().await?,
             repeated_deliveries: books.repeated_deliveries().await?,
-            written: books.read().await?.since(before),
+            written: books.read().await?,
             audit: books.audit().await?,
         })
+    }
+
+    /// What came since: a stack that runs already has its own past.
+    fn since(self, before: Self) -> Self {
+        Self {
+            stuck_keys: self.stuck_keys.saturating_sub(before.stuck_keys),
+            repeated_deliveries: self.repeated_deliveries - before.repeated_deliveries,
+            written: self.written.since(before.written),
+            audit: self.audit.since(&before.audit),
+        }
     }
 }
 
@@ -225,10 +238,10 @@ async fn drive(
     orders: Orders,
 ) -> anyhow::Result<(Counts, Spent, f64)> {
     let pool = Pool::open(stand.server, usize::from(args.connections)).await?;
-    let before = Accounts::read(&stand.watched_now())?;
+    let before = Accounts::read(&stand.watched())?;
     let began = books.clock().await?;
     let counts = swarm::run(plan.clone(), args.arrivals(), orders, pool).await?;
-    let spent = Accounts::read(&stand.watched_now())?.since(&before);
+    let spent = Accounts::read(&stand.watched())?.since(&before);
     Ok((counts, spent, began))
 }
 
@@ -283,7 +296,8 @@ fn invalid(plan: &Plan, counts: &Counts, first_p99_ms: f64, lag_p99_ms: f64) -> 
         reasons.push(format!("{} taps were dropped", counts.dropped));
     }
     if lag_p99_ms > SEND_LAG_MAX_MS {
-        reasons.push(format!("send lag p99 {lag_p99_ms:.1} ms: the generator was late itself"));
+        reasons.push(format!("send lag p99 {lag_p99_ms:.1} ms, more than {SEND_LAG_MAX_MS} ms: the harness was late, or its connections were all taken by a \
+             stack that is too slow"));
     }
     let answer_max_ms = plan.patience().answer_max.as_secs_f64() * 1000.0;
     if answer_max_ms < TIMEOUT_IN_P99S * first_p99_ms {

@@ -1,7 +1,4 @@
-//! May the figures be believed, and are they good enough? Question: what does the exit code of a run mean?
-//!
-//! A rate was held when every single order that was due in the window was bought in time and none was dropped. A share of them
-//! would let a server pass that falls behind a little more every second.
+//! May the figures be believed, is everything as it was promised, and is it good enough? Question: what does an exit code mean?
 
 use std::process::ExitCode;
 
@@ -10,28 +7,40 @@ use crate::{
     report::{PhaseReport, Report, Side},
 };
 
+/// The worst that can be said of a run, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Valid, and no objective missed.
     Held,
-    /// Valid figures that miss an objective, each with its reason.
+    /// An objective was missed.
     Missed(Vec<String>),
-    /// The figures mean nothing, for these reasons.
+    /// A promise of the system was broken.
+    AuditFailed(Vec<String>),
+    /// The figures mean nothing.
     Invalid(Vec<String>),
 }
 
 impl Verdict {
-    /// Judges a run. The rate is expected of the last side: the ones before it are there to be compared with.
-    pub(crate) fn of(report: &Report, expected_rate_per_s: Option<u32>) -> Self {
-        let reasons: Vec<String> = report.sides.iter().flat_map(invalid).collect();
-        if !reasons.is_empty() {
-            return Self::Invalid(reasons);
+    /// Everything that speaks against a run; the worst kind decides.
+    pub(crate) fn weigh(invalid: Vec<String>, broken: Vec<String>, missed: Vec<String>) -> Self {
+        match (invalid.is_empty(), broken.is_empty(), missed.is_empty()) {
+            (false, ..) => Self::Invalid(invalid),
+            (true, false, _) => Self::AuditFailed(broken),
+            (true, true, false) => Self::Missed(missed),
+            (true, true, true) => Self::Held,
         }
+    }
+
+    /// Judges a benchmark. The rate is expected of the last side: the ones before it are there to be compared with.
+    ///
+    /// It was held when every single order that was due in the window was bought in time and none was dropped. A share of them
+    /// would let a server pass that falls behind a little more every second.
+    pub(crate) fn of(report: &Report, expected_rate_per_s: Option<u32>) -> Self {
         let missed = match (expected_rate_per_s, report.sides.last()) {
             (Some(expected), Some(side)) => missed(side, expected),
             _ => Vec::new(),
         };
-        if missed.is_empty() { Self::Held } else { Self::Missed(missed) }
+        let each = |of: fn(&Side) -> Vec<String>| report.sides.iter().flat_map(of).collect();
+        Self::weigh(each(invalid), each(broken), missed)
     }
 
     /// The last line of a run. Nobody reads the verdict without what speaks against it.
@@ -40,18 +49,20 @@ impl Verdict {
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Held => ExitCode::SUCCESS,
-            Self::Missed(_) => ExitCode::from(2),
-            Self::Invalid(_) => ExitCode::from(3),
-        }
+        ExitCode::from(match self {
+            Self::Held => 0,
+            Self::AuditFailed(_) => 1,
+            Self::Missed(_) => 2,
+            Self::Invalid(_) => 3,
+        })
     }
 }
 
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Held => f.write_str("valid"),
+            Self::Held => f.write_str("every promise held"),
+            Self::AuditFailed(reasons) => write!(f, "FAIL: {}", reasons.join("; ")),
             Self::Missed(reasons) => write!(f, "MISSED: {}", reasons.join("; ")),
             Self::Invalid(reasons) => write!(f, "INVALID: {}", reasons.join("; ")),
         }
@@ -65,8 +76,15 @@ fn invalid(side: &Side) -> Vec<String> {
         if phase.counted.orders_in_window == 0 {
             reasons.push(format!("{place}: not one order was answered"));
         }
+    }
+    reasons
+}
+
+fn broken(side: &Side) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for phase in &side.phases {
         if let Some(books) = phase.books.filter(|books| !books.agrees()) {
-            reasons.push(format!("{place}: {books}"));
+            reasons.push(format!("{}, {}: {books}", side.name, phase.name));
         }
     }
     if let Some(audit) = side.audit.as_ref().filter(|audit| !audit.anomalies.is_empty()) {
@@ -163,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn books_that_do_not_agree_or_an_anomaly_invalidate_even_a_fast_run() {
+    fn books_that_do_not_agree_or_an_anomaly_fail_even_a_fast_run() {
         let books = BooksCheck {
             answered: 100,
             orders_in_database: 101,
@@ -174,22 +192,23 @@ mod tests {
         let found = |anomalies| Some(AuditFound { anomalies, orders: 100, captures: 100 });
         let clean = report(|side| side.audit = found(BTreeMap::new()));
         assert_eq!(Verdict::of(&clean, Some(3500)), Verdict::Held);
+        let idle = report(|side| side.phases[0].counted.orders_in_window = 0);
+        assert!(matches!(Verdict::of(&idle, Some(3500)), Verdict::Invalid(_)));
         for wrong in [
             report(|side| side.phases[0].books = Some(books)),
-            report(|side| side.phases[0].counted.orders_in_window = 0),
             report(|side| side.audit = found(BTreeMap::from([("duplicate_charge", 1)]))),
         ] {
-            assert!(matches!(Verdict::of(&wrong, Some(3500)), Verdict::Invalid(_)));
+            assert!(matches!(Verdict::of(&wrong, Some(3500)), Verdict::AuditFailed(_)));
         }
     }
 
     #[test]
     fn a_caution_stands_in_the_same_line_as_the_verdict() {
-        assert_eq!(Verdict::Held.with_cautions(&[]), "valid");
+        assert_eq!(Verdict::Held.with_cautions(&[]), "every promise held");
         let cautions = ["30 % of the machine was busy with other things".to_owned()];
         assert_eq!(
             Verdict::Held.with_cautions(&cautions),
-            "valid (CAUTION: 30 % of the machine was busy with other things)"
+            "every promise held (CAUTION: 30 % of the machine was busy with other things)"
         );
     }
 }

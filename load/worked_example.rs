@@ -11,10 +11,12 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    compare::Comparison,
     found::{Compared, ModeFound},
     run::OutcomeArgs,
     tale,
-    trial::{self, TrialArgs},
+    trial::TrialArgs,
+    week::{Week, duplicates_per_s},
 };
 
 pub(crate) const WORKED_EXAMPLE_HELP: &str = "\
@@ -24,9 +26,6 @@ Examples:
 
 Exit code: 0 every promise held, 1 the audit found something, 2 --expect-p99-ms missed, 3 the figures mean nothing.";
 
-const WEEK_S: f64 = 7.0 * 24.0 * 3600.0;
-/// One hour of the day at the peak, and the other 23 at a tenth of it.
-const FLASH_MEAN: f64 = (1.0 + 23.0 * 0.1) / 24.0;
 const PEAK_PER_S: f64 = 3000.0;
 const COLUMN: usize = 34;
 
@@ -69,15 +68,13 @@ pub(crate) async fn worked_example(args: WorkedExampleArgs, stop: CancellationTo
     let trial = TrialArgs::of_the_story(args.rate, args.seconds, args.seed, args.time_scale);
     let mut compared = trial.compared();
     print!("{}", tale::setting(&compared));
-    let mut doubled = std::collections::BTreeMap::new();
+    let mut comparison = Comparison::default();
     for (act, (mode, tells)) in (1..).zip(ACTS) {
         println!("\n{act}. {tells}");
-        let tried = trial::run(&trial, mode, &stop).await?;
-        println!("{}", in_one_line(&tried.found));
-        doubled.insert(mode.name(), tried.duplicates);
-        compared.modes.push(tried.found);
+        let found = comparison.run(&trial, mode, &stop).await?;
+        println!("{}", in_one_line(found));
     }
-    compared.none_doubles_as_per_attempt = Some(doubled.get(Mode::None.name()) == doubled.get(Mode::PerAttempt.name()));
+    comparison.end(&mut compared);
     print!("\n{}\n", beside_the_story(&compared));
     args.outcome.publish(&compared)
 }
@@ -105,12 +102,11 @@ fn beside_the_story(compared: &Compared) -> String {
     };
     row("", "the story", "here".to_owned());
     let of = |mode: Mode| compared.modes.iter().find(|found| found.mode == mode.name());
-    let seconds = (compared.warmup_s + compared.seconds) as f64;
     let (Some(none), Some(keys)) = (of(Mode::None), of(Mode::PerIntent)) else { return text };
     let (Some(bug), Some(fixed)) = (of(Mode::PerAttempt), of(Mode::PerTap)) else { return text };
-    let per_s = |found: &ModeFound| found.judged.duplicate_orders as f64 / seconds;
     // At another rate than the story's, the same share of its peak.
-    let at_peak = per_s(none) * PEAK_PER_S / f64::from(compared.rate_per_s);
+    let at_peak = duplicates_per_s(compared, none) * PEAK_PER_S / f64::from(compared.rate_per_s);
+    let week = Week::of(at_peak);
 
     row("orders per second at peak", "3,000", format!("{:.0}", none.achieved_per_s));
     let share = 100.0 * none.judged.duplicate_orders as f64 / none.judged.intents.max(1) as f64;
@@ -119,9 +115,9 @@ fn beside_the_story(compared: &Compared) -> String {
     row(
         "  a week of it",
         "roughly 1 million",
-        format!("{:.2} million with an hour a day at peak and 23 at a tenth", at_peak * WEEK_S * FLASH_MEAN / 1e6),
+        format!("{:.2} million with an hour a day at peak and 23 at a tenth", week.flash / 1e6),
     );
-    row("", "", format!("{:.2} million if every hour were the peak", at_peak * WEEK_S / 1e6));
+    row("", "", format!("{:.2} million if every hour were the peak", week.constant / 1e6));
     row("with keys: duplicates", "none", keys.judged.duplicate_orders.to_string());
     row("  retries of a placed order", "the original 201 again", format!("{} replays", keys.replays));
     row("the bug: requests with a key", "all", format!("{} of {}", bug.requests_with_key, bug.attempts));
@@ -144,12 +140,6 @@ fn beside_the_story(compared: &Compared) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_week_of_the_story_is_an_hour_of_peak_a_day() {
-        assert_eq!((12.0 * WEEK_S).round() as u64, 7_257_600);
-        assert_eq!((12.0 * WEEK_S * FLASH_MEAN).round() as u64, 997_920);
-    }
 
     #[test]
     fn a_story_of_which_an_act_is_missing_has_no_figures() {

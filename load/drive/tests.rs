@@ -18,7 +18,7 @@ async fn server(router: Router) -> (SocketAddr, DropGuard) {
 async fn drive(phase: Phase, router: Router) -> Counted {
     let (address, _stop) = server(router).await;
     let orders = Orders::of_customers(3, SECRET, address).unwrap();
-    run(&phase, address, &orders, &[]).await.unwrap().counted
+    run(&phase, address, &orders, Vec::new()).await.unwrap().counted
 }
 
 fn phase(looped: Loop, connections: usize, queue_limit: usize) -> Phase {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::figures::escaped;
+use super::escaped;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 294.0;

@@ -3,14 +3,16 @@
 //! It is made from what `--json` writes and from nothing else. No script, no font and no image from elsewhere; light and dark.
 
 mod chart; // lines and bars, as SVG
-mod figures; // numbers as people write them
 mod plots; // which figures are drawn, and how
-mod sentences;
-mod sequence; // one purchase, as a diagram // the verdict, in words
+mod sentences; // the verdict, in words
+mod sequence; // one purchase, as a diagram
 
 use askama::Template;
 
-use crate::found::{Compared, ModeFound};
+use crate::{
+    figures,
+    found::{Compared, ModeFound},
+};
 
 /// Everything that the template asks for. What is marked as safe there was made here, with every foreign word escaped.
 #[derive(Template)]
@@ -74,7 +76,7 @@ fn rows(found: &Compared) -> Vec<Row> {
         ("orders", |mode| figures::whole(mode.judged.orders as f64)),
         ("duplicate orders", |mode| figures::whole(mode.judged.duplicate_orders as f64)),
         ("foreseen from the seed", |mode| figures::whole(mode.judged.predicted_duplicate_orders as f64)),
-        ("Δ observed − foreseen", |mode| sentences::delta(mode).to_string()),
+        ("Δ observed − foreseen", |mode| mode.judged.difference().to_string()),
         ("duplicate charges", |mode| figures::whole(mode.judged.duplicate_charges as f64)),
         ("lost orders", |mode| figures::whole(mode.judged.lost_orders as f64)),
         ("orphan charges", |mode| figures::whole(mode.judged.orphan_charges as f64)),
@@ -93,6 +95,11 @@ fn rows(found: &Compared) -> Vec<Row> {
     ];
     let row = |(label, cell): (&'static str, Cell)| Row { label, cells: found.modes.iter().map(cell).collect() };
     rows.into_iter().map(row).collect()
+}
+
+/// What may stand between tags and in attributes.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]

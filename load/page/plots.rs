@@ -1,10 +1,10 @@
 //! Which figures are drawn, and how.
 
-use super::{
-    chart::{Axis, Scale, Series, bars, dots, lines, log_ticks, round_ticks, stacked},
+use super::chart::{Axis, Scale, Series, bars, dots, lines, log_ticks, round_ticks, stacked};
+use crate::{
     figures::{ms, whole},
+    found::{Compared, Curve, ModeFound},
 };
-use crate::found::{Compared, Curve, ModeFound};
 
 /// A picture with its title, and a sentence on what is to be seen.
 pub(super) struct Plot {

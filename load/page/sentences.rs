@@ -1,26 +1,16 @@
 //! The verdict in words. Question: what would one say of a run in one sentence?
 
-use super::figures::{large, whole};
-use crate::found::{Compared, ModeFound};
-
-const WEEK_S: f64 = 7.0 * 24.0 * 3600.0;
-/// A day that swings between the peak and a tenth of it, as a cosine does.
-const DIURNAL_MEAN: f64 = 0.55;
-/// An hour of the day at the peak, and the other 23 at a tenth of it.
-const FLASH_MEAN: f64 = (1.0 + 23.0 * 0.1) / 24.0;
+use crate::{
+    figures::{large, whole},
+    found::{Compared, ModeFound},
+    week::{Week, duplicates_per_s},
+};
 
 pub(super) fn invalid(found: &Compared) -> Vec<String> {
     let reasons = |mode: &ModeFound| {
         mode.invalid_because.iter().map(|reason| format!("{}: {reason}", mode.mode)).collect::<Vec<_>>()
     };
     found.modes.iter().flat_map(reasons).collect()
-}
-
-/// Duplicates where the network decided, beyond those that were foreseen.
-pub(super) fn delta(mode: &ModeFound) -> i128 {
-    let judged = &mode.judged;
-    let decided = judged.duplicate_orders.saturating_sub(judged.duplicate_orders_of_races);
-    i128::from(decided) - i128::from(judged.predicted_duplicate_orders)
 }
 
 pub(super) fn verdict(found: &Compared, mode: &ModeFound) -> String {
@@ -49,7 +39,7 @@ pub(super) fn verdict(found: &Compared, mode: &ModeFound) -> String {
         format!(
             "{} extra orders on {intents} purchases ({foreseen}): {per_s:.1} per second, {} in a week with one hour a day at peak.",
             whole(judged.duplicate_orders as f64),
-            large(per_s * WEEK_S * FLASH_MEAN)
+            large(Week::of(per_s).flash)
         )
     };
     if judged.missed_sales + judged.charged_untold > 0 {
@@ -68,41 +58,36 @@ pub(super) fn verdict(found: &Compared, mode: &ModeFound) -> String {
     said
 }
 
-fn duplicates_per_s(found: &Compared, mode: &ModeFound) -> f64 {
-    mode.judged.duplicate_orders as f64 / ((found.warmup_s + found.seconds).max(1) as f64)
-}
-
 /// A client that doubles, and what a week of it is on three days' curves.
 pub(super) fn week(found: &Compared) -> Vec<[String; 4]> {
     let doubling = found.modes.iter().filter(|mode| mode.judged.duplicate_orders > 0);
     let row = |mode: &ModeFound| {
-        let constant = duplicates_per_s(found, mode) * WEEK_S;
-        [mode.mode.clone(), large(constant), large(constant * DIURNAL_MEAN), large(constant * FLASH_MEAN)]
+        let week = Week::of(duplicates_per_s(found, mode));
+        [mode.mode.clone(), large(week.constant), large(week.diurnal), large(week.flash)]
     };
     doubling.map(row).collect()
 }
 
 pub(super) fn network(found: &Compared) -> String {
-    let faults = found.network.iter().filter(|(_, chance)| **chance > 0.0);
     let faults: Vec<_> =
-        faults.map(|(name, chance)| format!("{} {:.1} %", name.replace('_', " "), chance * 100.0)).collect();
+        found.faults().map(|(name, chance)| format!("{} {:.1} %", name.replace('_', " "), chance * 100.0)).collect();
     if faults.is_empty() { "nothing is lost".to_owned() } else { faults.join(", ") }
 }
 
 /// What makes the same figures again.
 pub(super) fn command(found: &Compared) -> String {
     let modes: Vec<_> = found.modes.iter().map(|mode| mode.mode.as_str()).collect();
-    let chances: Vec<_> = found.network.iter().filter(|(_, chance)| **chance > 0.0).collect();
-    let chances: Vec<_> = chances.iter().map(|(name, chance)| format!("{name}={chance}")).collect();
+    let chances: Vec<_> = found.faults().map(|(name, chance)| format!("{name}={chance}")).collect();
     let profile = if chances.is_empty() { "none".to_owned() } else { chances.join(",") };
     format!(
-        "load compare --modes {} --rate {} --seconds {} --warmup-seconds {} --arrivals {} --seed {} --profile {profile} --time-scale {}",
+        "load compare --modes {} --rate {} --seconds {} --warmup-seconds {} --arrivals {} --seed {} --profile {profile} --manual-retap {} --time-scale {}",
         modes.join(","),
         found.rate_per_s,
         found.seconds,
         found.warmup_s,
         found.arrivals,
         found.seed,
+        found.manual_retap,
         found.time_scale
     )
 }

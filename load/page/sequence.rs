@@ -4,7 +4,7 @@
 
 use super::{
     chart::{open, put},
-    figures::escaped,
+    escaped,
 };
 use crate::found::{AttemptMade, Story};
 
