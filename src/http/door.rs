@@ -66,18 +66,22 @@ pub(super) async fn read_keyed<T: TypedBody>(
 /// Reads a POST as somebody does who knows of no keys.
 #[cfg(feature = "classroom")]
 pub(crate) async fn read_keyless<T: TypedBody>(door: &Door, request: Request) -> Result<(CustomerId, T), Problem> {
-    let (parts, body) = request.into_parts();
-    let body = read_body(body, BODY_BYTES_MAX).await;
-    let customer = customer(door, &parts.headers)?;
-    let body = T::read(parse(&parts.headers, &body?)?).map_err(Problem::invalid)?;
-    Ok((customer, body))
+    read_for(|headers| customer(door, headers), request).await
 }
 
 /// Reads a PUT, which needs no key: doing it again changes nothing.
 pub(super) async fn read_unkeyed<T: TypedBody>(door: &Door, request: Request) -> Result<(CustomerId, T), Problem> {
+    read_for(|headers| reader(door, headers), request).await
+}
+
+/// `who`: whom the headers name. They are asked before the body is judged, whose faults are nobody else's business.
+async fn read_for<T: TypedBody>(
+    who: impl FnOnce(&HeaderMap) -> Result<CustomerId, Problem>,
+    request: Request,
+) -> Result<(CustomerId, T), Problem> {
     let (parts, body) = request.into_parts();
     let body = read_body(body, BODY_BYTES_MAX).await;
-    let customer = reader(door, &parts.headers)?;
+    let customer = who(&parts.headers)?;
     let body = T::read(parse(&parts.headers, &body?)?).map_err(Problem::invalid)?;
     Ok((customer, body))
 }
