@@ -86,7 +86,7 @@ impl<B: Batch> std::fmt::Debug for GroupCommit<B> {
 
 impl<B: Batch> GroupCommit<B> {
     /// Starts the lanes. They end when the last clone of the queue is gone and everything in it is answered; they are
-    /// never cancelled, because a cancelled `BEGIN` would poison its connection.
+    /// never cancelled: whoever waits gets a verdict.
     pub fn start(batch: B, limits: Limits) -> Self {
         let (queue, items) = mpsc::channel(limits.waiting.max(1));
         let (batch, items) = (Arc::new(batch), Arc::new(Mutex::new(items)));

@@ -29,8 +29,8 @@ const PLAN_SETTINGS: [(&str, &str); 5] = [
     ("enable_mergejoin", "off"),
 ];
 
-/// Bounds that PostgreSQL keeps for us, in place of time-outs around our futures: a cancelled `BEGIN` would hand a
-/// connection with an open transaction back to the pool.
+/// Bounds that PostgreSQL keeps for us, in place of time-outs around our futures: a statement that the server ended is over
+/// and its locks are free, a future that was dropped leaves it running.
 const BOUND_SETTINGS: [(&str, &str); 4] = [
     ("statement_timeout", "5s"),
     ("lock_timeout", "3s"),

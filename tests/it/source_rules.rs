@@ -189,6 +189,22 @@ fn the_museum_is_known_to_nobody() {
     report(&broken);
 }
 
+/// A `BEGIN` whose caller goes away half way leaves its connection inside a transaction that nobody counts; `database::begin` is
+/// the one that cannot be left. The audit has a pool of its own, and says another isolation level aloud.
+#[test]
+fn transactions_begin_in_one_place() {
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| !OTHER_COMPANIES.contains(&source.room())) {
+        let begins = [".begin()", ".begin_with("].iter().any(|word| source.text.contains(word));
+        let is_a_read = source.text.contains(".begin_with(\"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY\")");
+        let may = source.path.starts_with("database/") || (source.room() == "audit" && is_a_read);
+        if begins && !may && source.text.contains("sqlx::") {
+            broken.push(format!("{}: begins a transaction by itself, not by database::begin", source.path));
+        }
+    }
+    report(&broken);
+}
+
 /// The database is the only clock of the protocol; a process may measure how long something took, not what time it is.
 #[test]
 fn the_database_is_the_only_clock() {

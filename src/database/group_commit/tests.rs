@@ -182,3 +182,46 @@ async fn a_transaction_that_falls_silent_is_left_to_itself_and_the_lane_goes_on(
     assert_eq!(bench.queue.submit(2).await.unwrap(), 4);
     assert_eq!(bench.seen.lock().unwrap().concat(), [1, 2], "what was left to itself was not cancelled");
 }
+
+/// Two items, 4 ms apart, behind a transaction of `first` items that took 3 ms.
+async fn batches_behind(first: &[u64]) -> Vec<Vec<u64>> {
+    let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
+    let mut running = submitted(&bench.queue, &[1]).await;
+    running.extend(submitted(&bench.queue, first).await);
+    bench.gate.add_permits(1);
+    sleep(Duration::from_millis(3)).await;
+    bench.gate.add_permits(100);
+    sleep(Duration::from_millis(1)).await;
+    running.extend(submitted(&bench.queue, &[100]).await);
+    sleep(Duration::from_millis(4)).await;
+    running.extend(submitted(&bench.queue, &[101]).await);
+    for verdict in running {
+        verdict.await.unwrap().unwrap();
+    }
+    bench.seen.lock().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_rests_from_a_full_transaction_and_what_comes_meanwhile_shares_the_next() {
+    assert_eq!(batches_behind(&[2, 3, 4, 5]).await, [vec![1], vec![2, 3, 4, 5], vec![100, 101]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_with_little_to_do_does_not_rest() {
+    assert_eq!(batches_behind(&[2, 3, 4]).await, [vec![1], vec![2, 3, 4], vec![100], vec![101]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_rest_is_long() {
+    let bench = bench(Limits { batch: 256, lanes: 1, waiting: 100 });
+    let running = submitted(&bench.queue, &[1, 2, 3, 4, 5]).await;
+    bench.gate.add_permits(1);
+    sleep(Duration::from_secs(5)).await;
+    bench.gate.add_permits(100);
+    for verdict in running {
+        verdict.await.unwrap().unwrap();
+    }
+    let asked = Instant::now();
+    bench.queue.submit(6).await.unwrap();
+    assert_eq!(asked.elapsed(), REST_MAX);
+}
