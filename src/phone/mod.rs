@@ -12,7 +12,7 @@ pub mod network;
 pub mod obey;
 
 pub use self::{
-    backoff::Patience,
+    backoff::{Pacing, Patience},
     client::{Intent, KeyState, Phone},
     heard::{Answer, Heard},
     key_policy::{KeyPolicy, Mode},

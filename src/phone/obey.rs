@@ -36,6 +36,8 @@ pub enum Refusal {
 pub enum GaveUp {
     Attempts,
     Horizon,
+    /// All clients together have retried as much as they may.
+    Budget,
     /// Whoever runs the client wants it to end.
     Stopped,
 }
@@ -66,6 +68,11 @@ pub trait Transport {
     fn luck(&self, _attempts: u32) -> f64 {
         rand::random()
     }
+
+    /// May there be one retry more? Of a client that shares a budget with others.
+    fn may_retry(&self) -> bool {
+        true
+    }
 }
 
 /// Attempts until the server decides or patience ends. `stop` ends the waiting, never an attempt under way.
@@ -87,6 +94,9 @@ pub async fn obey(
         let attempts = u32::try_from(history.len()).unwrap_or(u32::MAX);
         if attempts >= patience.attempts_max {
             break Outcome::Unknown(GaveUp::Attempts);
+        }
+        if !transport.may_retry() {
+            break Outcome::Unknown(GaveUp::Budget);
         }
         let pause = patience.pause(attempts, retry_after, transport.luck(attempts));
         if began.elapsed().saturating_add(pause) > patience.horizon {

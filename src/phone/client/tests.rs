@@ -22,6 +22,7 @@ const PROMPT: Patience = Patience {
     answer_max: Duration::from_secs(10),
     pause_first: Duration::ZERO,
     pause_max: Duration::ZERO,
+    ..Patience::PHONE
 };
 
 fn intent() -> Intent {

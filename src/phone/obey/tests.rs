@@ -141,3 +141,26 @@ async fn a_stop_ends_the_waiting_and_not_the_attempt() {
     let answered = obey(&Script::of(vec![created()]), &KeyPolicy::tap(), &Patience::PHONE, &stop).await;
     assert!(matches!(answered.outcome, Outcome::Ok(_)));
 }
+
+/// A client that shares its retries with others, and has none left.
+struct Spent(Script);
+
+impl Transport for Spent {
+    async fn attempt(&self, key: Option<&str>) -> Heard {
+        self.0.attempt(key).await
+    }
+
+    fn may_retry(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spent_budget_ends_the_retries_and_no_first_attempt() {
+    let told = |script| async {
+        obey(&Spent(Script::of(script)), &KeyPolicy::tap(), &Patience::PHONE, &CancellationToken::new()).await
+    };
+    let unanswered = told(vec![silence(), created()]).await;
+    assert_eq!((unanswered.outcome, unanswered.history.len()), (Outcome::Unknown(GaveUp::Budget), 1));
+    assert!(matches!(told(vec![created()]).await.outcome, Outcome::Ok(_)));
+}
