@@ -63,6 +63,10 @@ impl Books {
         })
     }
 
+    pub(crate) fn database(&self) -> &PgPool {
+        &self.database
+    }
+
     /// Counts both. Costs the server a little, so never within a window.
     pub(crate) async fn read(&self) -> anyhow::Result<Written> {
         let counts = sqlx::query!(

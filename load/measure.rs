@@ -217,6 +217,12 @@ impl Quantiles {
         let ms = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
         Self { p50: ms(0.5), p90: ms(0.9), p99: ms(0.99), max: histogram.max() as f64 / 1000.0 }
     }
+
+    /// As it was recorded.
+    pub(crate) fn of_whole(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64;
+        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: histogram.max() as f64 }
+    }
 }
 
 fn microseconds(from: Instant, to: Instant) -> u64 {

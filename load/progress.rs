@@ -17,6 +17,8 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct Progress {
     name: String,
     total: u64,
+    /// What is counted, as in "purchases ended".
+    what: &'static str,
     since: Instant,
     last_line: Instant,
     /// Only for a terminal.
@@ -24,9 +26,9 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(name: String, total: u64) -> Self {
+    pub(crate) fn new(name: String, total: u64, what: &'static str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(&name, total));
-        Self { name, total, since: Instant::now(), last_line: Instant::now(), bar }
+        Self { name, total, what, since: Instant::now(), last_line: Instant::now(), bar }
     }
 
     pub(crate) fn show(&mut self, ended: u64, seen: &str) {
@@ -35,8 +37,8 @@ impl Progress {
             bar.set_message(seen.to_owned());
         } else if self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
-            let Self { name, total, since, .. } = self;
-            let mut line = format!("  {name}: {} s, {ended} of {total} purchases ended", since.elapsed().as_secs());
+            let Self { name, total, what, since, .. } = self;
+            let mut line = format!("  {name}: {} s, {ended} of {total} {what}", since.elapsed().as_secs());
             if !seen.is_empty() {
                 // Writing to a string does not fail.
                 let _ = write!(line, ", {seen}");
