@@ -36,7 +36,7 @@ Examples:
   load bench --batch-limits 1x1,1x4,1x16,256x1 --closed
   load bench --against http://127.0.0.1:8080 --secret \"$CHECKOUT_SECRET\"
 
-Exit code: 0 held, 2 --expect-rate missed, 3 no valid figures.";
+Exit code: 0 held, 1 the audit found something, 2 --expect-rate missed, 3 no valid figures.";
 
 /// What the phones do, in each phase.
 #[derive(Debug, Clone, Args)]

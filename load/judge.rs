@@ -277,6 +277,7 @@ mod tests {
             patience: Patience::PHONE,
             time_scale: 1,
             manual_retap: 0.0,
+            retry_budget: None,
             warmup: Duration::ZERO,
             open_max: 1,
         }

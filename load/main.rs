@@ -8,7 +8,9 @@ mod compare; // `load compare`
 mod cpu; // what it cost, by process
 mod drive; // one phase: closed or open loop
 mod figures; // numbers as people write them
+mod fill; // a table full of keys
 mod found; // what a run of phones found, as it is published
+mod growth; // `load growth`
 mod judge; // intents against books
 mod line; // one keep-alive connection
 mod machine; // where the figures were taken
@@ -28,6 +30,7 @@ mod report_file; // `load report`
 mod run; // `load run`
 mod setting; // batch limit, lanes and pool of one side
 mod stand; // the server under load
+mod storm; // `load storm`
 mod swarm; // the phones
 mod tale; // what phones found, for people
 mod text; // the figures of a benchmark, for people
@@ -87,6 +90,9 @@ enum Command {
     /// What keys cost: the same orders, without keys and with them.
     #[command(after_help = overhead::OVERHEAD_HELP)]
     Overhead(overhead::OverheadArgs),
+    /// What a claim costs when millions of keys are remembered, and what it costs to forget a day of them.
+    #[command(after_help = growth::GROWTH_HELP)]
+    Growth(growth::GrowthArgs),
     /// The page of a run that was kept with --json: one file, no network.
     #[command(after_help = "Example:\n  load report compare.json --out compare.html")]
     Report(report_file::ReportArgs),
@@ -95,6 +101,9 @@ enum Command {
     /// The worker stands still for a while, under load: what do customers notice, and how is it paid back?
     #[command(after_help = outage::OUTAGE_HELP)]
     Outage(outage::OutageArgs),
+    /// The server stands still for ten seconds, and its clients retry as they were built to: what does that add?
+    #[command(after_help = storm::STORM_HELP)]
+    Storm(storm::StormArgs),
     /// Answers every order with the same 201.
     #[command(hide = true)]
     NullServer(null_server::NullServerArgs),
@@ -128,12 +137,14 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Command::WorkedExample(args) => worked_example::worked_example(args, stop).await,
             Command::Capacity(args) => capacity::capacity(args, stop).await,
             Command::Overhead(args) => overhead::overhead(args, stop).await,
+            Command::Growth(args) => growth::growth(args, stop).await,
             Command::Report(args) => report_file::report(&args),
             Command::Schema => {
                 println!("{}", found::Compared::schema());
                 Ok(ExitCode::SUCCESS)
             }
             Command::Outage(args) => outage::outage(args, stop).await,
+            Command::Storm(args) => storm::storm(args, stop).await,
             Command::NullServer(args) => null_server::run(args, stop).await.map(|()| ExitCode::SUCCESS),
         }
     })

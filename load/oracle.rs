@@ -96,6 +96,7 @@ mod tests {
             patience: Patience::PHONE,
             time_scale: 1,
             manual_retap: 0.5,
+            retry_budget: None,
             warmup: Duration::ZERO,
             open_max: 1,
         }

@@ -25,7 +25,7 @@ pub(crate) const OUTAGE_HELP: &str = "\
 Example:
   load outage --rate 2000 --seconds 20
 
-Exit code: 0 everything was delivered once and the audit is clean, 3 not.";
+Exit code: 0 everything was delivered once and the audit is clean, 1 not, 3 no figures.";
 
 #[derive(Debug, Args)]
 pub(crate) struct OutageArgs {
@@ -49,7 +49,7 @@ pub(crate) async fn outage(args: OutageArgs, stop: CancellationToken) -> anyhow:
         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the end")),
     };
     stand.stop().await?;
-    Ok(if done? { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(if done? { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 async fn measured(stand: &Stand, args: &OutageArgs) -> anyhow::Result<bool> {

@@ -24,7 +24,7 @@ Examples:
   load overhead --closed
   load overhead --expect-cpu-percent 25
 
-Exit code: 0 held, 2 --expect-cpu-percent missed, 3 no valid figures.";
+Exit code: 0 held, 1 the audit found something, 2 --expect-cpu-percent missed, 3 no valid figures.";
 
 #[derive(Debug, Args)]
 pub(crate) struct OverheadArgs {

@@ -38,6 +38,9 @@ const RESET_AFTER: Duration = Duration::from_millis(1);
 /// How long a customer looks at "failed" before tapping again.
 const RETAP_AFTER: Duration = Duration::from_secs(3);
 
+/// A shared budget saves no more retries than this: what was not needed all day is no reason for a storm.
+const RETRIES_SAVED_MAX: f64 = 100.0;
+
 /// What the phones do, and through what.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -50,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) time_scale: u32,
     /// Of a client that does not retry: how many of its customers tap again, from 0 to 1.
     pub(crate) manual_retap: f64,
+    /// All phones together may retry so often for each tap; `None`: each as it likes.
+    pub(crate) retry_budget: Option<f64>,
     pub(crate) warmup: Duration,
     /// Taps that may be without an outcome at once; one more is dropped, and counted.
     pub(crate) open_max: usize,
@@ -81,11 +86,29 @@ struct Swarm {
     measured_from: Instant,
     counts: Mutex<Counts>,
     open: AtomicUsize,
+    retries_left: Mutex<f64>,
 }
 
 impl Swarm {
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A tap happened: all phones together may retry a little more.
+    fn earn(&self) {
+        if let Some(share) = self.plan.retry_budget {
+            let mut left = self.retries_left.lock().unwrap_or_else(PoisonError::into_inner);
+            *left = (*left + share).min(RETRIES_SAVED_MAX);
+        }
+    }
+
+    fn spend(&self) -> bool {
+        let mut left = self.retries_left.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = self.plan.retry_budget.is_none() || *left >= 1.0;
+        if may {
+            *left -= 1.0;
+        }
+        may
     }
 }
 
@@ -100,6 +123,7 @@ pub(crate) async fn run(plan: Plan, arrivals: Arrivals, orders: Orders, pool: Po
         started,
         counts: Mutex::new(Counts::new()?),
         open: AtomicUsize::new(0),
+        retries_left: Mutex::new(0.0),
     });
     let phones = TaskTracker::new();
     let progress = tokio::spawn(say_now_and_then(Arc::clone(&swarm), arrivals.count()));
@@ -113,7 +137,7 @@ pub(crate) async fn run(plan: Plan, arrivals: Arrivals, orders: Orders, pool: Po
 }
 
 async fn say_now_and_then(swarm: Arc<Swarm>, taps: u64) {
-    let mut progress = Progress::new(swarm.plan.mode.to_string(), taps);
+    let mut progress = Progress::new(swarm.plan.mode.to_string(), taps, "purchases ended");
     loop {
         sleep(PROGRESS_EVERY).await;
         let open = swarm.open.load(Ordering::Relaxed);
@@ -137,6 +161,7 @@ async fn tick(swarm: &Arc<Swarm>, phones: &TaskTracker, mut arrivals: Arrivals) 
                 swarm.counts().dropped();
                 continue;
             }
+            swarm.earn();
             let (swarm, due) = (Arc::clone(swarm), swarm.started + offset);
             phones.spawn(async move {
                 let belief = customer(&swarm, intent, due).await;
@@ -237,6 +262,10 @@ impl Transport for Air<'_> {
 
     fn luck(&self, attempts: u32) -> f64 {
         self.swarm.plan.network.jitter(self.tap, attempts)
+    }
+
+    fn may_retry(&self) -> bool {
+        self.swarm.spend()
     }
 }
 

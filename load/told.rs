@@ -16,6 +16,8 @@ const LATENCY_MAX_US: u64 = 180_000_000;
 const DIGITS: u8 = 3;
 /// Of a single second: there are many.
 const DIGITS_OF_SECOND: u8 = 2;
+/// A day. No run is longer.
+const SECONDS_MAX: usize = 86_400;
 /// Of a key, enough to tell it from others.
 const KEY_CHARACTERS: usize = 8;
 
@@ -98,6 +100,8 @@ pub(crate) struct Counts {
     /// First answers by the second in which their tap was due.
     seconds: BTreeMap<u64, Histogram<u64>>,
     pub(crate) attempts: u64,
+    /// Attempts by the second after the start in which they began.
+    pub(crate) by_second: Vec<u64>,
     pub(crate) with_key: u64,
     pub(crate) replays: u64,
     pub(crate) conflicts: u64,
@@ -122,6 +126,7 @@ impl Counts {
             outcome: histogram()?,
             seconds: BTreeMap::new(),
             attempts: 0,
+            by_second: Vec::new(),
             with_key: 0,
             replays: 0,
             conflicts: 0,
@@ -145,6 +150,7 @@ impl Counts {
     pub(crate) fn tried(&mut self, tried: Tried<'_>, heard: &Heard) {
         let kind = kind(heard);
         self.attempts += 1;
+        count_in_second(&mut self.by_second, tried.began);
         self.with_key += u64::from(tried.key.is_some());
         self.replays += u64::from(kind == Some(Kind::Replay));
         self.conflicts += u64::from(kind == Some(Kind::InProgress));
@@ -255,6 +261,14 @@ fn kind(heard: &Heard) -> Option<Kind> {
         Heard::Problem { answer, .. } if answer.status == 409 => Some(Kind::InProgress),
         _ => None,
     }
+}
+
+fn count_in_second(seconds: &mut Vec<u64>, at: Duration) {
+    let second = usize::try_from(at.as_secs()).map_or(SECONDS_MAX, |second| second.min(SECONDS_MAX));
+    if seconds.len() <= second {
+        seconds.resize(second + 1, 0);
+    }
+    seconds[second] += 1;
 }
 
 fn microseconds(time: Duration) -> u64 {

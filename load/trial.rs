@@ -57,8 +57,8 @@ pub(crate) struct TrialArgs {
     /// Divides the client's own waits (its time-out of 10 s, its pauses, its horizon of 60 s), never the server's work.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) time_scale: u32,
-    /// Keep-alive connections, shared by all phones.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    /// Keep-alive connections, shared by all phones. In life each has its own: enough that nobody waits for one.
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) connections: u16,
     /// Customers who take turns.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -92,7 +92,7 @@ impl TrialArgs {
             profile: Profile::PHONES,
             manual_retap: 0.0,
             time_scale,
-            connections: 256,
+            connections: 1500,
             customers: 1000,
             open_max: 40_000,
             spare_relay: false,
@@ -111,6 +111,7 @@ impl TrialArgs {
             patience: Patience::PHONE,
             time_scale: self.time_scale,
             manual_retap: self.manual_retap,
+            retry_budget: None,
             warmup: Duration::from_secs(self.warmup_seconds),
             open_max: self.open_max as usize,
         }
@@ -179,7 +180,7 @@ async fn stand(args: &TrialArgs, mode: Mode, stop: &CancellationToken) -> anyhow
 }
 
 /// As a stack groups its commits by itself.
-fn setting() -> anyhow::Result<Setting> {
+pub(crate) fn setting() -> anyhow::Result<Setting> {
     "256x1".parse().map_err(anyhow::Error::msg)
 }
 
@@ -291,14 +292,7 @@ fn published(
 
 /// Why the figures would mean nothing.
 fn invalid(plan: &Plan, counts: &Counts, first_p99_ms: f64, lag_p99_ms: f64) -> Vec<String> {
-    let mut reasons = Vec::new();
-    if counts.dropped > 0 {
-        reasons.push(format!("{} taps were dropped", counts.dropped));
-    }
-    if lag_p99_ms > SEND_LAG_MAX_MS {
-        reasons.push(format!("send lag p99 {lag_p99_ms:.1} ms, more than {SEND_LAG_MAX_MS} ms: the harness was late, or its connections were all taken by a \
-             stack that is too slow"));
-    }
+    let mut reasons = late(counts.dropped, lag_p99_ms);
     let answer_max_ms = plan.patience().answer_max.as_secs_f64() * 1000.0;
     if answer_max_ms < TIMEOUT_IN_P99S * first_p99_ms {
         reasons
@@ -306,6 +300,21 @@ fn invalid(plan: &Plan, counts: &Counts, first_p99_ms: f64, lag_p99_ms: f64) -> 
     }
     if counts.timed_out > 0 {
         reasons.push(format!("{} answers took longer than their clients waited", counts.timed_out));
+    }
+    reasons
+}
+
+/// Taps that were not sent when they were due.
+pub(crate) fn late(dropped: u64, lag_p99_ms: f64) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if dropped > 0 {
+        reasons.push(format!("{dropped} taps were dropped"));
+    }
+    if lag_p99_ms > SEND_LAG_MAX_MS {
+        reasons.push(format!(
+            "send lag p99 {lag_p99_ms:.1} ms, more than {SEND_LAG_MAX_MS} ms: the harness was late, or its connections were all \
+             taken by a stack that is too slow"
+        ));
     }
     reasons
 }
