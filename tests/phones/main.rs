@@ -2,8 +2,11 @@
 //! tests answers too late, and a run whose answers come too late says itself that it means nothing.
 
 use std::{
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
     sync::{Mutex, PoisonError},
 };
 
@@ -124,6 +127,111 @@ fn one_key_is_one_order_through_everything_that_can_go_wrong() {
     assert_none(per_tap, &["surprises", "lost_orders", "orphan_charges", "stuck_keys"]);
 }
 
+/// A demo of its own, ended by closing what it reads: that is what stops it when its starter is gone.
+struct Demo(Child);
+
+impl Demo {
+    fn start(folder: &Path) -> Self {
+        let base = (20_000..30_000)
+            .step_by(5)
+            .find(|base| (*base..*base + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_checkout"))
+            .args(["demo", "--base-port", &base.expect("five free ports").to_string(), "--data-dir"])
+            .arg(folder)
+            .env(checkout::stop::STOP_ON_STDIN_EOF, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a demo");
+        let lines = BufReader::new(child.stdout.take().expect("its words")).lines().map_while(Result::ok);
+        assert!(lines.into_iter().any(|line| line.contains("Ready.")), "the demo is not ready");
+        Self(child)
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It is waited for: its database goes down in order, and its folder is removed after that.
+        let _ = self.0.wait();
+    }
+}
+
+/// A stack that others bought at before has their duplicates in its books; they are not this client's.
+#[test]
+fn a_client_on_a_running_stack_answers_for_itself_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // PostgreSQL's user walks through it.
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("an open folder");
+    let _demo = Demo::start(folder.path());
+    let at = |mode| {
+        found(&[
+            "run",
+            mode,
+            "--rate=30",
+            "--seconds=4",
+            "--warmup-seconds=1",
+            "--time-scale=5",
+            "--profile=answer_lost=0.2",
+            "--data-dir",
+            folder.path().to_str().expect("a path"),
+        ])
+    };
+    let (_, said, bug) = at("--mode=per-attempt");
+    let bug = mode(&bug, "per-attempt");
+    assert!(bug["duplicate_orders"].as_u64() > Some(5), "{said}");
+    assert_eq!(bug["duplicate_orders"], bug["predicted_duplicate_orders"], "{said}");
+    let (code, said, right) = at("--mode=per-intent");
+    let right = mode(&right, "per-intent");
+    assert_eq!((code, &right["orders"], &right["intents"]), (0, &150.into(), &150.into()), "{said}");
+    assert_none(right, &["duplicate_orders", "duplicate_charges", "lost_orders", "orphan_charges", "stuck_keys"]);
+    assert_eq!(right["audit"], serde_json::json!({}));
+}
+
+/// Three seconds without a gateway: whoever retries at once sends most, and whatever is sent, one key is one order.
+#[test]
+fn a_storm_of_retries_costs_the_server_work_and_no_customer_money() {
+    let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("storm.json");
+    let storm = || {
+        load(&[
+            "storm",
+            "--policies=at-once,obedient,budget",
+            "--rate=30",
+            "--seconds=18",
+            "--stall-at=2",
+            "--stall-seconds=11",
+            "--json",
+            file.to_str().expect("a path"),
+        ])
+    };
+    let mut ran = storm();
+    for _ in 1..RUNS_MAX {
+        if ran.status.code() == Some(INVALID) {
+            ran = storm();
+        }
+    }
+    let said = [&ran.stdout[..], &ran.stderr[..]].map(String::from_utf8_lossy).join("\n");
+    assert_eq!(ran.status.code(), Some(0), "{said}");
+    let found: Value = serde_json::from_slice(&std::fs::read(&file).expect("findings")).expect("JSON");
+    let of = |policy: &str, count: &str| {
+        let storms = found["storms"].as_array().expect("storms");
+        let storm = storms.iter().find(|storm| storm["policy"] == policy).expect("a storm");
+        storm[count].as_u64().unwrap_or_else(|| panic!("no {count} of {policy}: {said}"))
+    };
+    for policy in ["at-once", "obedient", "budget"] {
+        assert_eq!(of(policy, "taps"), 540, "{said}");
+        for count in ["duplicate_orders", "duplicate_charges", "lost_orders", "orphan_charges", "stuck_keys"] {
+            assert_eq!(of(policy, count), 0, "{count} of {policy}: {said}");
+        }
+    }
+    assert!(of("at-once", "most_attempts_per_s") > of("obedient", "most_attempts_per_s"), "{said}");
+    assert!(of("budget", "attempts") < of("obedient", "attempts"), "{said}");
+    // Patience buys what haste does not.
+    assert!(of("obedient", "confirmed") > of("at-once", "confirmed"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_run_is_said_in_one_line() {
     for (arguments, says) in [
@@ -132,6 +240,9 @@ fn what_cannot_be_run_is_said_in_one_line() {
         (&["run", "--manual-retap=2"][..], "from 0 to 1"),
         (&["run", "--data-dir=/nowhere"][..], "no running demo found"),
         (&["run", "--mode=none", "--data-dir=/nowhere"][..], "without keys"),
+        (&["storm", "--seconds=5"][..], "before the taps do"),
+        (&["storm", "--policies=panic"][..], "at-once"),
+        (&["growth", "--keys=5,1"][..], "from small to large"),
     ] {
         let ran = load(arguments);
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
